@@ -37,7 +37,11 @@ TESTS: Final = {
     "core/secrets/redaction": ("tests/core/test_redaction.py", "tests/core/test_redaction_again.py"),
     "core/net/addresses": ("tests/core/test_addresses.py",),
     "core/executions": ("tests/core/test_executions.py", "tests/core/test_execution_history.py"),
-    "announce/channels/quota/quota": ("tests/announce/test_quota.py", "tests/announce/test_learned_quota.py"),
+    "announce/channels/quota/quota": (
+        "tests/announce/test_quota.py",
+        "tests/announce/test_learned_quota.py",
+        "tests/announce/test_shared_quota.py",
+    ),
     "announce/ledger/outbox": ("tests/announce/test_outbox.py",),
     "collect/write/cookies": (
         "tests/collect/test_cookie_records.py",

@@ -73,6 +73,18 @@ async def test_an_answer_counts_only_if_no_other_request_was_under_way(database:
     assert await second.describe() == (7, 3, True)
 
 
+async def test_an_answer_does_not_count_while_one_of_two_others_is_under_way(
+    database: Database, clock: FakeClock
+) -> None:
+    """A42: two requests began and one has ended: the third is not alone."""
+    first, second, third = (Till(database, clock) for _ in range(3))
+    assert [await till.do("reserve", 1) for till in (first, second)] == [1, 1]
+    await first.do("confirm", 1)
+    assert await third.do("reserve", 1) == 1
+    await third.do("confirm", 1, remaining=99)
+    assert await third.describe() == (LIMIT, 3, False)
+
+
 @pytest.mark.parametrize("change", ["keep", "release"])
 async def test_a_request_that_has_ended_is_under_way_no_more(till: Till, change: str) -> None:
     """A29, A42: without an answer its page stays charged; refused it costs nothing. The next answer counts."""
@@ -86,7 +98,7 @@ async def test_a_request_that_has_ended_is_under_way_no_more(till: Till, change:
 
 
 @pytest.mark.parametrize("begins", [True, False], ids=["new execution", "same execution"])
-async def test_a_request_of_a_dead_process_is_forgotten_by_the_next_execution(
+async def test_a_request_of_a_dead_execution_is_forgotten_by_the_next_one(
     database: Database, clock: FakeClock, begins: bool
 ) -> None:
     """A29: its page stays charged, but it is not under way for ever."""
@@ -171,8 +183,41 @@ async def test_a_total_beyond_our_count_is_recorded_when_the_day_closes(
     await till.do("close", reserved=2, total=total)
     state = await till.quota.read()
     assert (state.used, state.full, state.remaining) == (used, True, 0)
-    exceeded = pick_events(events, "bing.quota_exceeded")
-    assert [(event["used"], event["quota"]) for event in exceeded] == ([(used, LIMIT)] if used > LIMIT else [])
+    exceeded = [(used, LIMIT)] if used > LIMIT else []
+    assert [(each["used"], each["quota"]) for each in pick_events(events, "bing.quota_exceeded")] == exceeded
+    # The same total again is no news.
+    await till.do("close", reserved=0, total=total)
+    assert [(each["used"], each["quota"]) for each in pick_events(events, "bing.quota_exceeded")] == exceeded
+
+
+@pytest.mark.parametrize(("total", "used"), [(7, 1), (8, 8)])
+async def test_a_total_is_measured_by_the_limit_that_the_channel_named(till: Till, total: int, used: int) -> None:
+    """A29, A42: Baidu named seven pages a day; that is fewer than the setting."""
+    await till.do("reserve", 1)
+    await till.do("confirm", 1, remaining=6)
+    await till.do("close", reserved=0, total=total)
+    assert (await till.quota.read()).used == used
+
+
+async def test_what_remains_is_subtracted_from_the_limit_that_was_asked_for(
+    database: Database, clock: FakeClock
+) -> None:
+    """A29, A37: `auto`. Of fifty, three remain: somebody else used the others."""
+    till = Till(database, clock, terms=BING, asked=True)
+    await till.do("learn", 50)
+    assert await till.do("reserve", 5) == 5
+    await till.do("correct", remaining=3, reserved=5)
+    assert await till.describe() == (50, 47, True)
+
+
+async def test_a_limit_that_was_asked_for_is_nothing_to_a_site_with_a_number(
+    database: Database, clock: FakeClock
+) -> None:
+    """A28: unless a quota says that it asks, the setting counts."""
+    quota = Quota(database, terms=BING, site=1, day=BING.find_day(clock.now()), limit=LIMIT, clock=clock)
+    async with database.write() as connection:
+        await quota.learn(connection, 7)
+    assert (await quota.read()).limit == LIMIT
 
 
 @pytest.mark.parametrize(("asked_for", "counted"), [(0, 0), (60, 40)])

@@ -341,6 +341,7 @@ async def test_open_pages_are_known_by_engine_and_kind(first: Desk, second: Desk
     found = await second.outbox.list_open([ALPHA, BETA])
     assert {engine: set(hashes) for engine, hashes in found[False].items()} == {ALPHA: {3}, BETA: {1, 2, 3}}
     assert {engine: set(hashes) for engine, hashes in found[True].items()} == {ALPHA: {2}, BETA: {2}}
+    assert (await second.outbox.list_open([ALPHA]))[False].keys() == {ALPHA}
     pages = [(set(pages.hashes), pages.removed) async for pages in second.outbox.list_pages()]
     assert pages == [({1, 2, 3}, False), ({2}, True)]
 
@@ -397,10 +398,10 @@ async def test_the_outbox_of_one_site_and_channel_is_not_anothers(first: Desk) -
 async def test_a_page_that_was_taken_earlier_today_is_not_counted_again(first: Desk) -> None:
     """A34: the planner names such pages; the statistics of the day hold them already."""
     async with first.database.write() as connection:
-        await first.outbox.add(connection, make_pages(1, 2), engines=[ALPHA], at=NOON, counted={1})
-    await first.take(await first.claim(ALPHA), 0, 2)
+        await first.outbox.add(connection, make_pages(1, 2, 3), engines=[ALPHA], at=NOON, counted={1})
+    await first.take(await first.claim(ALPHA), 0, 3)
     [day] = (await read_days(first.database, today=NOON.date(), days=1)).values()
-    assert day[Channel.INDEXNOW] == DayCount(1, 1)
+    assert day[Channel.INDEXNOW] == DayCount(2, 2)
 
 
 async def test_a_page_counts_once_a_day_over_engines_failures_and_midnight(first: Desk, second: Desk) -> None:

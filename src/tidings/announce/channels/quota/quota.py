@@ -214,7 +214,7 @@ class Quota:
         row = await self._lock(connection)
         used = row.used + count
         await self._write(connection, used=used)
-        limit = (await self._describe(connection, row)).limit
+        limit = await self._find_limit(connection)
         if used > limit:
             self._log_event(_log.warning, "quota_exceeded", used=used, quota=limit)
 
@@ -223,7 +223,7 @@ class Quota:
         back."""
         row = await self._lock(connection)
         counted = row.used - reserved
-        missing = max(0, (await self._describe(connection, row)).limit - remaining - counted)
+        missing = max(0, await self._find_limit(connection) - remaining - counted)
         self._log_event(_log.warning, "quota_corrected", counted=counted, used=max(0, counted) + missing)
         await self._end(connection, row, reserved, used=max(0, counted))
         await self.record(connection, missing)
@@ -241,7 +241,7 @@ class Quota:
             return
         if self._asked:
             await self._write(connection, allowed=total)
-        if total > used and (self._asked or total > (await self._describe(connection, row)).limit):
+        if total > used and (self._asked or total > await self._find_limit(connection)):
             await self.record(connection, total - used)
 
     async def was_taken_since(self, since: datetime) -> bool:
@@ -285,11 +285,14 @@ class Quota:
         now = to_milliseconds(self._clock.now())
         await connection.execute(update(channel_quota).where(*self._ours).values(updated_at=now, **values))
 
+    async def _find_limit(self, connection: AsyncConnection) -> int:
+        if not (self.terms.learns or self._asked):
+            return self.limit
+        statement = select_allowed(self._site, self.terms.channel, day=self.day.isoformat())
+        return read_limit((await connection.execute(statement)).scalar(), configured=self.limit)
+
     async def _describe(self, connection: AsyncConnection, row: Row[Any] | None) -> QuotaState:
-        limit = self.limit
-        if self.terms.learns or self._asked:
-            statement = select_allowed(self._names["site"], self.terms.channel, day=self.day.isoformat())
-            limit = read_limit((await connection.execute(statement)).scalar(), configured=limit)
+        limit = await self._find_limit(connection)
         used, full = 0, 0
         if self._project is not None:
             elsewhere = select_elsewhere(self.terms, site=self._site, project=self._project, day=self.day.isoformat())
