@@ -55,7 +55,7 @@ _COUNTERS: Final = {
         "FOR EACH STATEMENT EXECUTE FUNCTION count_candidates()",
     ),
 }
-# Writers never wait for this: it takes only rows that are committed, and that nobody else sums up.
+# Writers never wait for this: it skips uncommitted rows and rows that another process is summing up.
 _FOLD: Final = text(
     """
     WITH gone AS (

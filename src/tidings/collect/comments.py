@@ -8,7 +8,7 @@ from typing import Any, Final
 from tidings.collect.notes import Author
 from tidings.core.clock import parse_timestamp, to_text
 
-# A keyword may ask for as many comments of each note.
+# The most comments of each note that a keyword may ask for.
 MOST_COMMENTS: Final = 1_000
 
 
@@ -30,7 +30,7 @@ class Comment:
     replies: int | None = None
     # URLs.
     images: tuple[str, ...] = ()
-    # Where the platform says that it was written.
+    # The author's place according to the platform.
     place: str = ""
 
     def describe(self) -> dict[str, object]:

@@ -14,7 +14,8 @@ from tidings.core.backoff import Backoff
 
 
 class ErrorCode(StrEnum):
-    """What a caller branches on. The last four are the API's own; no workflow retries them."""
+    """The code that a caller branches on. The last four come from the API, not from platforms; no workflow retries
+    them."""
 
     COOKIE_EXHAUSTED = "COOKIE_EXHAUSTED"
     COOKIE_INVALID = "COOKIE_INVALID"
@@ -60,9 +61,9 @@ class ErrorRule:
 
 
 _NO_CHANGES: Final[Mapping[ErrorCode, int]] = MappingProxyType({})
-# A longer Retry-After counts as this much: then we ask again.
+# A longer Retry-After is cut to this.
 LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
-# Codes that say nothing about a note if nothing of its batch is answered: the network or the platform is down.
+# If all requests of a batch fail with these codes, the network or the platform is down, and no note is at fault.
 OUTAGES: Final = frozenset({ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT_ERROR, ErrorCode.PLATFORM_ERROR})
 BACKOFF: Final = (timedelta(seconds=5), timedelta(seconds=15), timedelta(seconds=45))
 

@@ -1,4 +1,4 @@
-"""Finds platform and id of a note in the address that a person copied from a browser. Pure."""
+"""Finds platform and id of a note in a URL that a person copied from a browser. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _SHORT_HOSTS: Final = frozenset({"b23.tv", "xhslink.com", "t.cn"})
 
 
 class NoteUrlError(ValueError):
-    """The address names no note; the message says what to do."""
+    """The URL is not that of a note; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class NoteAddress:
 
     platform: str
     note_id: str
-    # Holds everything that reading the note needs.
+    # Contains everything that `detail` needs.
     url: str
 
 

@@ -34,7 +34,7 @@ _UNITS: Final = {
     "亿": 10**8,
     "億": 10**8,
 }
-# The button's label, which some platforms show instead of 0.
+# The labels of the buttons, which some platforms send instead of 0.
 _LABELS: Final = frozenset({"赞", "点赞", "收藏", "评论", "分享", "转发", "抢首评"})
 
 _NUMBER: Final = re.compile(r"-?\d{1,18}(?:\.\d+)?")
@@ -105,7 +105,7 @@ class Note:
     images: tuple[str, ...] = ()
     # Of a video.
     duration: timedelta | None = None
-    # Where the platform says the post was written.
+    # The author's place according to the platform.
     place: str = ""
 
     def describe(self) -> dict[str, object]:
@@ -146,7 +146,7 @@ def read_note(described: Mapping[str, Any]) -> Note:
 
 
 def parse_count(value: object) -> int | None:
-    """Parse a count: 12, "1,234", "1.2万", "10w+", "1亿". A button's label is 0; anything else is None."""
+    """Parse a count: 12, "1,234", "1.2万", "10w+", "1亿". The label of a button means 0; anything else is None."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -182,14 +182,14 @@ def parse_platform_timestamp(value: object) -> datetime | None:
 
 
 def clean_text(value: object) -> str:
-    """Plain text without control characters and half characters. Values other than text and integers become empty."""
+    """Plain text without control characters and lone surrogates. Values other than text and integers become empty."""
     if isinstance(value, int) and not isinstance(value, bool):
-        # Python writes no number of more than 4,300 digits, and no id has as many as this.
+        # Python refuses to convert integers of more than 4,300 digits, and ids are far shorter than this.
         return str(value) if abs(value) < _LARGEST_ID else ""
     if not isinstance(value, str):
         return ""
     if value.isprintable() and "  " not in value:
-        # Most values are one such line: none of the rules below would change it.
+        # Most values are one plain line, which the rules below would not change.
         return value.strip()
     # JSON allows half an emoji (a lone surrogate); no encoding does.
     whole = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

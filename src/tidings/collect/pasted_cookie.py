@@ -1,5 +1,5 @@
-"""Reads a cookie as people have it: a Cookie header, a cookies.txt file, or a request that the browser copied as cURL,
-for bash or cmd. Pure. No message repeats a part of the input.
+"""Reads a cookie in the forms that users can copy: a Cookie header, a cookies.txt file, or a request that the browser
+copied as cURL, for bash or cmd. Pure. No message repeats a part of the input.
 """
 
 import re
@@ -19,7 +19,7 @@ _UNFIT: Final = re.compile(r"[^\x20-\x7e]")
 _PAIR: Final = re.compile(r"[^\s=;,]+=[^;]*")
 _HEADER_NAME: Final = re.compile(r"cookie\s*:", re.IGNORECASE)
 _CURL: Final = re.compile(r"\s*curl(?:\.exe)?\s", re.IGNORECASE)
-# A caret takes the next character as it is; before the end of a line it joins two lines.
+# In cmd, a caret escapes the next character, and joins two lines at the end of a line.
 _CARET: Final = re.compile(r"\^(\r?\n|.)", re.DOTALL)
 _BASH_LINE: Final = re.compile(r"\\\r?\n")
 # Bash's $'…' with its escapes; browsers write it when a value holds a quote or an exclamation mark.
@@ -33,7 +33,7 @@ _HTTP_ONLY: Final = "#HttpOnly_"
 
 # The domain whose cookies a platform's requests carry. Weibo's mobile site has sessions of its own.
 DOMAINS: Final = {"bilibili": "bilibili.com", "weibo": "weibo.cn", "xiaohongshu": "xiaohongshu.com"}
-# The cookies without which a platform takes a request for a stranger's.
+# Without these cookies a platform treats a request as not logged in.
 NEEDED: Final = {"bilibili": ("SESSDATA",), "weibo": ("SUB",), "xiaohongshu": ("web_session", "a1")}
 
 
@@ -47,9 +47,9 @@ class PastedCookie:
 
     # The value of the Cookie header.
     secret: Secret
-    # The browser that it came from; None if the input does not say.
+    # The User-Agent of the browser that it came from; None if the input does not say.
     user_agent: str | None = None
-    # The latest time at which the session ends; None if nothing tells. It may end earlier.
+    # The latest end of the session; None if unknown. It may end earlier.
     expires_at: datetime | None = None
 
 
@@ -138,7 +138,7 @@ def _unescape_ansi(found: re.Match[str]) -> str:
 
 
 def _pair_options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each option that may matter, with its value."""
+    """The relevant options, each with its value."""
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, equals, value = word.partition("=")
         if word in (*_COOKIE_OPTIONS, *_HEADER_OPTIONS, *_AGENT_OPTIONS):
@@ -148,7 +148,7 @@ def _pair_options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _read_file(text: str) -> list[list[str]] | None:
-    """The rows of a cookies.txt file; None if it is none."""
+    """The rows of a cookies.txt file; None for other text."""
     lines = [line.removeprefix(_HTTP_ONLY) for line in text.splitlines()]
     rows = [line.split("\t") for line in lines if line.strip() and not line.startswith("#")]
     return rows if rows and all(len(row) == _FILE_FIELDS for row in rows) else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from tidings.collect.comments import Comment
 from tidings.collect.notes import Author, Note
 
-# A person whom a comment addresses; platforms end such a name with a blank or a colon.
+# A person whom a comment addresses; platforms end such a name with a space or a colon.
 _ADDRESSED = re.compile(r"@([^\s@:：,，。!！?？#]{1,40})")
 
 

@@ -32,7 +32,7 @@ OTHER_WORKFLOWS: Final = "announce:"
 COLLECT: Final = "collect"
 MIRROR: Final = "mirror"
 
-# The words of a source as PostgreSQL indexes them. A query must repeat the expression.
+# The words of a source as PostgreSQL indexes them. A query must use the same expression.
 TERMS_VECTOR: Final = "array_to_tsvector(string_to_array(terms, ' '::text))"
 
 _is_pending = text("status = 'pending'")
@@ -48,7 +48,7 @@ class CandidateStatus(StrEnum):
     PROCESSING = "processing"
     COLLECTED = "collected"
     FAILED = "failed"
-    # Somebody deleted the note. The row stays, without title and URL, so that the note is not collected again.
+    # A person deleted the note. The row stays, without title and URL, so that the note is not collected again.
     DELETED = "deleted"
 
 
@@ -158,10 +158,10 @@ comment_threads = Table(
     Column("note_url", Text, nullable=False),
     # The keyword that found the note first.
     Column("source_keyword", Text, nullable=False),
-    # How many comments are wanted, and how many this reading has brought.
+    # How many comments are wanted, and how many this reading has found.
     Column("wanted", Integer, nullable=False),
     Column("found", Integer, nullable=False),
-    # The platform's mark of the next page; empty for the first.
+    # The platform's cursor of the next page; empty for the first.
     Column("cursor", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("processing_lock", Text),
@@ -206,7 +206,7 @@ comments = Table(
     sqlite_autoincrement=True,
 )
 
-# The words of each source, separated by blanks: the content of the full-text index (`archive.search`). SQLite has the
+# The words of each source, separated by spaces: the content of the full-text index (`archive.search`). SQLite has the
 # index in the virtual table `note_search`, which triggers keep in step. PostgreSQL has an index on the expression.
 note_terms = Table(
     "note_terms",
@@ -246,19 +246,19 @@ collect_minutes = Table(
     Column("failed", Integer, nullable=False),
 )
 
-# Platforms that are left alone for now. A row stays until the platform answers again.
+# Paused platforms. A row stays until the platform answers again.
 platform_pauses = Table(
     "platform_pauses",
     metadata,
     Column("platform", Text, primary_key=True),
     Column("cause", Text, nullable=False),
-    # The error that shows it.
+    # The error that caused the pause.
     Column("message", Text, nullable=False),
-    # Pauses so far, which decide how long the present one is.
+    # The number of pauses in a row, which decides how long the present one is.
     Column("failures", Integer, nullable=False),
     # When the first of them began.
     Column("paused_at", BigInteger, nullable=False),
-    # From then on one candidate may probe the platform.
+    # From this time on one candidate may probe the platform.
     Column("paused_until", BigInteger, nullable=False),
     # When the last probe was leased, until it reports.
     Column("probed_at", BigInteger),
@@ -278,7 +278,7 @@ collect_tries = Table(
 def write_pending_platforms(table: str) -> str:
     """The platforms with pending records, as a table expression `pending(platform)`. The last row is NULL.
 
-    It jumps from platform to platform in the index, where DISTINCT would read every pending row.
+    It skips from platform to platform in the index. DISTINCT would read every pending row.
     """
     return f"""
     pending(platform) AS (
@@ -315,7 +315,7 @@ _SEARCH_INDEX: Final = {
 
 @event.listens_for(metadata, "after_create")
 def _create_other_objects(_target: object, connection: Connection, **_: object) -> None:
-    """Create the view and the full-text index: metadata has no word for either."""
+    """Create the view and the full-text index, which SQLAlchemy's metadata cannot describe."""
     connection.execute(text(f"{_CREATE_VIEW[connection.dialect.name]} {_EXECUTION_VIEW}"))
     for statement in _SEARCH_INDEX[connection.dialect.name]:
         connection.exec_driver_sql(statement)

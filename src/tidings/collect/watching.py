@@ -1,5 +1,5 @@
-"""The checks of a keyword before it is watched, for commands, API and dashboard. Can the platform search for it as
-things are? Do the platform's cookies suffice for all its searches?"""
+"""The checks of a keyword before it is watched, for commands, API and dashboard. Can the platform search for it with
+the present settings? Are its cookies enough for all its searches?"""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,7 +12,7 @@ from tidings.collect.write.keywords import Keywords, check_comments
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """Searching a platform alone needs more than its cookies allow."""
+    """The searches of a platform alone need more uses a day than its cookies allow."""
 
     # Uses of cookies a day.
     needed: int
@@ -37,7 +37,7 @@ class KeywordChecks:
         self.crawler.check_keyword(platform, keyword, comments=comments)
 
     async def find_overload(self, platform: str) -> Overload | None:
-        """None if the cookies suffice, and for a platform without cookies."""
+        """None if the cookies are enough, and for a platform that needs none."""
         cookies = [cookie for cookie in await self.cookies.list_all() if cookie.platform == platform]
         watched = [each for each in await self.keywords.list_all() if each.platform == platform and each.enabled]
         needed = round(sum(each.pages for each in watched) * (timedelta(days=1) / self.every))

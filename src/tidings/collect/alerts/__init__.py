@@ -1,1 +1,1 @@
-"""The conditions of collect that people are notified of: their kinds, what each says, and the monitor."""
+"""The alerts of collect: their kinds, their texts, and the monitor that raises and resolves them."""

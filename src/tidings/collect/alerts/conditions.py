@@ -1,4 +1,4 @@
-"""What each condition of collect says to people: reason, action, and how long it must hold first."""
+"""Each condition of collect: its reason, its recommended action, and how long it must hold before an alert."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ LEAST_RATE: Final = 0.9
 LEAST_TRIES: Final = 5
 MOST_PENDING: Final = 500
 PENDING_LASTS: Final = timedelta(minutes=30)
-# A search that may succeed at the next discovery is notified after two failures.
+# If a search may succeed at the next discovery, the alert waits for a second failure.
 SEARCH_LASTS: Final = timedelta(hours=2)
 USED_UP: Final = "used up today"
 _SPENT_ACTION: Final = (
@@ -44,7 +44,7 @@ def is_bad(rate: SuccessRate) -> bool:
 
 
 def is_judged(rate: SuccessRate) -> bool:
-    """Whether the rate can be judged: at least LEAST_TRIES tries, a few good ones, or none for a whole day."""
+    """Whether the success rate means anything: at least LEAST_TRIES tries, a few successes, or no try for a day."""
     if rate.tries == 0:
         return not rate.is_known
     return rate.tries >= LEAST_TRIES or not is_bad(rate)

@@ -1,5 +1,5 @@
-"""The conditions of collect that people are notified of. A monitor checks them every minute, raises an alert for each
-that holds and resolves those that no longer do. `core.alerts` makes sure that each is notified once.
+"""Checks the conditions of collect every minute: raises an alert for each that holds, and resolves the others.
+`core.alerts` notifies people once per alert.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -63,7 +63,7 @@ STATISTICS_KEPT: Final = timedelta(days=1)
 
 _SKIPPED: Final = tuple(code for code, rule in RULES.items() if rule.action is Action.SKIP and rule.alerts)
 _FAILURE_ACTION: Final = "look at this execution where the workflow runs; its leased candidates are tried again"
-# `partial` is about single candidates, which have conditions of their own.
+# `partial` is missing: it concerns single candidates, which have conditions of their own.
 _WELL: Final = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL})
 
 
@@ -88,7 +88,7 @@ class CollectSnapshot:
         return self.waiting | {search.platform for search in self.searches}
 
     def is_idle(self, workflow: str) -> bool:
-        """Whether a workflow has nothing to do, so that no execution of it will resolve its alert."""
+        """Whether a workflow has nothing to do. Then no execution of it would resolve its alert."""
         name, _, platform = workflow.partition(":")
         if name == "discover":
             return not self.searches
@@ -131,7 +131,7 @@ class CollectMonitor:
             if not is_judged(snapshot.rate) and await self._alerts.has_fired(
                 connection, CollectAlert.SUCCESS_RATE, SUBJECT
             ):
-                # Too few tries to say that the rate is good again.
+                # Too few tries to resolve the alert.
                 holding.add((CollectAlert.SUCCESS_RATE, SUBJECT))
             for condition in conditions:
                 await self._alerts.raise_alert(connection, condition.alert, after=condition.after)
@@ -226,7 +226,7 @@ async def _read_snapshot(connection: AsyncConnection, *, at: datetime) -> Collec
 
 
 def find_obstacle(cookie: Cookie, *, at: datetime, keys: KeyRing) -> str | None:
-    """Why a cookie cannot be used now, in a word or two; None if it can."""
+    """Why a cookie cannot be used now, in one or two words; None if it can."""
     state = settle_state(cookie.state, at=at)
     if state.status is not CookieStatus.ACTIVE:
         return state.status.value

@@ -39,7 +39,7 @@ class NoteFilter:
     # The author's name or id, as the platform writes it.
     author: str | None = None
     kind: NoteKind | None = None
-    # Published at this time or later, and before that time; without a date of publication, collected.
+    # Published at this time or later, and before that time. If the date is unknown, the time of collection counts.
     since: datetime | None = None
     until: datetime | None = None
     # Words that the note has in title, author, tags or text.
@@ -48,14 +48,14 @@ class NoteFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredNote:
-    """A collected note, as a rule in its latest version."""
+    """A version of a collected note, usually the latest."""
 
     # The row's number; later notes have higher ones.
     id: int
     note: Note
     # The keyword that found it first.
     keyword: str
-    # 1, and one more each time its text changed.
+    # Begins with 1, and grows with each change of title or text.
     version: int
     idempotency_key: str
     # When this version was collected.
@@ -109,7 +109,7 @@ class NoteArchive:
     async def list_page(self, wanted: NoteFilter, *, limit: int, cursor: str | None = None) -> NotePage:
         """At most `limit` notes, the newest collected first, from the cursor on. Raises CursorError.
 
-        Notes that are collected while somebody turns pages do not shift the pages that follow.
+        Notes that are collected meanwhile do not shift the following pages.
         """
         statement = self._select(wanted, *_columns).order_by(sources.c.id.desc()).limit(limit + 1)
         if cursor is not None:

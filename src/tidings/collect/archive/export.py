@@ -1,8 +1,8 @@
 """Writes notes, their comments and their counts over time as JSONL, CSV or XLSX, block by block, so that memory does
 not grow with their number.
 
-JSONL holds the objects of the API. CSV and XLSX have one row for each note, comment or snapshot. Everything together is
-one sheet for each in XLSX, and in JSONL the note with its comments and snapshots in it; CSV has one table. Dates are
+JSONL holds the objects of the API. CSV and XLSX have one row for each note, comment or snapshot. With all contents,
+XLSX has a sheet for each, and JSONL puts the comments and snapshots into the note. CSV has one table only. Dates are
 ISO 8601. Cells are text that no spreadsheet runs as a formula.
 """
 
@@ -30,7 +30,7 @@ from tidings.collect.archive.rows import (
     make_snapshot_row,
 )
 
-# A row of a sheet beside the titles, and characters of a cell: limits of Excel.
+# Limits of Excel: rows of a sheet without the titles, and characters of a cell.
 _MOST_ROWS: Final = 1_048_575
 _LONGEST_CELL: Final = 32_767
 _CHUNK: Final = 65_536
@@ -38,7 +38,7 @@ _CHUNK: Final = 65_536
 _NOTES_WITH_COMMENTS: Final = 10
 # Excel shows accents and Chinese only in UTF-8 files that begin with this.
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-# Excel runs a cell that begins with one of these, also in its wide form.
+# Excel may run a cell that begins with one of these, also in its full-width form.
 _FORMULA_SIGNS: Final = tuple("=+-@\t\r＝＋－＠")
 
 Rows = Mapping[str, Sequence[Sequence[Cell]]]
@@ -51,7 +51,7 @@ class ExportFormat(StrEnum):
 
 
 class ExportContent(StrEnum):
-    """What is written of the notes that match."""
+    """What an export writes for the matching notes."""
 
     NOTES = NOTES
     COMMENTS = COMMENTS
@@ -85,7 +85,7 @@ def check_export(form: ExportFormat, content: ExportContent) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NoteBlock:
-    """Some notes, with what belongs to them as far as it is exported."""
+    """Some notes, with their comments and snapshots if these are exported."""
 
     notes: Sequence[StoredNote]
     comments: Mapping[NoteKey, Sequence[StoredComment]] = field(default_factory=dict)
@@ -198,7 +198,7 @@ async def _export_xlsx(blocks: AsyncIterator[NoteBlock], tables: Sequence[str]) 
             async for block in blocks:
                 await asyncio.to_thread(book.add, block.make_rows(tables))
         finally:
-            # Also after an error: it removes the parts that it wrote so far.
+            # Also after an error: `close` removes the temporary files.
             await asyncio.to_thread(book.close)
         with path.open("rb") as file:
             while piece := await asyncio.to_thread(file.read, _CHUNK):
@@ -209,11 +209,11 @@ class _NoteBook:
     """An XLSX file in the making, with a sheet for each table. Each row goes to a temporary file at once."""
 
     def __init__(self, path: Path, tables: Sequence[str]) -> None:
-        # Loaded when it is used: most commands and requests write no XLSX.
+        # Imported here, because most commands and requests write no XLSX.
         from xlsxwriter import Workbook  # type: ignore[import-untyped]
 
         self._book = Workbook(str(path), {"constant_memory": True, "tmpdir": str(path.parent)})
-        # The sheet of each table that is being written, how many it has, and the next row.
+        # For each table: its current sheet, its number of sheets, and the next row.
         self._sheets: dict[str, Any] = {}
         self._counts = dict.fromkeys(tables, 0)
         self._rows = dict.fromkeys(tables, 0)

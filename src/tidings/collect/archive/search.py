@@ -1,8 +1,8 @@
 """Full-text search in any language: the words of a text, and a condition that finds them.
 
-Chinese, Japanese and Korean have no blanks between words, so a run of their characters becomes its pairs (`喝咖啡` →
-`喝咖 咖啡 啡`; the last one alone, for words of one character). Letters and digits become words in lower case. The same
-words go into SQLite's FTS5 and PostgreSQL's tsvector, so both find the same notes.
+Chinese, Japanese and Korean have no spaces between words, so a sequence of their characters is indexed as pairs
+(`喝咖啡` → `喝咖 咖啡 啡`; the last character also alone, for searches of one character). Letters and digits become
+words in lower case. The same words go into SQLite's FTS5 and PostgreSQL's tsvector, so both find the same notes.
 """
 
 import re
@@ -33,7 +33,7 @@ _FIND: Final = {
 
 
 def make_terms(note: Note) -> str:
-    """The words of a note, separated by blanks: title, author, tags and text."""
+    """The words of a note's title, author, tags and text, separated by spaces."""
     whole = "\n".join((note.title, note.author.name, *note.tags, note.text))
     return " ".join(term for run in _find_runs(whole) for term in _list_terms(run))
 
@@ -47,8 +47,8 @@ def match_text(wanted: str, *, dialect: Dialect) -> ColumnElement[bool]:
     if not words:
         return false()
     query = _write_query([term for word in words for term in word], dialect=dialect)
-    # The index knows which terms a note has, not their order. PostgreSQL would take a LIKE for rare, and read every
-    # note that has the terms.
+    # The index does not know the order of terms. With LIKE, PostgreSQL would expect few rows and read every note that
+    # has the terms.
     find_position = func.instr if dialect == "sqlite" else func.strpos
     sequences = [
         find_position(" " + note_terms.c.terms + " ", f" {' '.join(word)} ") > 0 for word in words if len(word) > 1
@@ -72,7 +72,7 @@ def _read_words(wanted: str) -> list[list[str]]:
     words = []
     for written in wanted.split()[:_MOST_WORDS]:
         runs = [list(_list_terms(run)) for run in _find_runs(written)]
-        # Within a note the run may go on after this word.
+        # In a note the sequence may continue after this word.
         if runs and len(runs[-1]) > 1:
             runs[-1].pop()
         if terms := [term for run in runs for term in run]:

@@ -1,8 +1,8 @@
-"""The crawl API without HTTP: search, one note or many in full, the comments of a note. It leases a cookie for each
-request if the platform needs one, enforces the time limit, and always answers: every error is in the envelope.
+"""The crawl API without HTTP: search, one or many notes in full, the comments of a note. It leases a cookie for each
+request if the platform needs one, enforces the time limit, and returns every error in the envelope.
 
-It only reads. The answer reports the use of a cookie (`cookie_used`, the error's code and `captcha`), and the
-workflow, which alone writes, records it. Nothing is tried twice here; the workflow decides about retries.
+It only reads. The answer reports the use of a cookie (`cookie_used`, the error's code and `captcha`), and the workflow,
+which alone writes, records it. It retries nothing: the workflow decides about retries.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class CrawlLimits:
 
     search: timedelta = timedelta(seconds=30)
     detail: timedelta = timedelta(seconds=15)
-    # All items together.
+    # The limit for all items of a batch together.
     batch: timedelta = timedelta(seconds=60)
 
 
@@ -81,7 +81,7 @@ class WantedNote:
 
     note_id: str | None = None
     url: str | None = None
-    # Xiaohongshu's token of the search that found the note.
+    # Xiaohongshu's `xsec_token` of the search that found the note.
     xsec_token: str | None = None
 
     @property
@@ -107,7 +107,7 @@ class _Question(Generic[Found]):
 
 
 class Crawler:
-    """Sends requests to platforms. Every method answers within its limit and raises nothing.
+    """Sends requests to platforms. Every request is answered within its limit and raises nothing.
 
     `find_platform` raises CrawlError for an unknown platform. The pool's patience must be at least the longest limit,
     or items of a batch would fail while they wait for a cookie.
@@ -189,7 +189,7 @@ class Crawler:
             check=lambda: note.reference,
             ask=lambda asked, cookie: read_comments(asked, note.reference, cursor=cursor, cookie=cookie),
         )
-        # As long as a search: it may need several requests.
+        # The limit of a search, because it may need several requests.
         limit = self._limits.search
         return await self._answer("crawl.comments", platform, question, limit=limit, exclude=exclude_cookies)
 
@@ -330,7 +330,7 @@ class Crawler:
     async def _send(
         self, platform: Platform, question: _Question[Found], cookie: Secret | None, *, trace: RequestTrace
     ) -> Found:
-        """Ask the platform. If it blocks this machine, the others of the batch end before a cookie comes free."""
+        """Send the request. If the platform blocks this machine, the waiting requests of the batch end."""
         try:
             return await question.ask(platform, cookie)
         except CrawlError as error:
@@ -339,7 +339,7 @@ class Crawler:
             raise
 
     def _recognise(self, cookie: LeasedCookie) -> Redactor:
-        """A redactor that finds this cookie or a part of it in any encoding: notes reach people and tables."""
+        """A redactor that finds this cookie or a part of it in any encoding, so that no note contains it."""
         known = self._recognisers.get(cookie.name)
         if known is None or known[0] != cookie.secret.fingerprint:
             known = self._recognisers[cookie.name] = (cookie.secret.fingerprint, Redactor([cookie.secret]))

@@ -1,7 +1,5 @@
-"""The envelope: the one shape of every answer of the crawl API and of the writer's routes.
-
-Each field here is a field of the JSON answer, with the same name; the web writes these classes as they are and adds the
-HTTP status. A note is the exception: `Note.describe` writes it.
+"""The envelope: the form of every answer of the crawl API and of the writer's routes. The fields are those of the JSON
+answer; the web serialises these classes and adds the HTTP status. A note is the exception: `Note.describe` writes it.
 """
 
 from collections.abc import Sequence
@@ -29,9 +27,9 @@ class ErrorInfo:
     retryable: bool
     # Whether the platform asks the account of `cookie_used` for a captcha; the cookie must then rest at once.
     captcha: bool
-    # Whether the platform blocks this machine for now, for every request: it must be left alone for a while.
+    # Whether the platform blocks this machine for now, so that the caller must stop its requests for a while.
     blocked: bool = False
-    # False if the request was still waiting for a cookie, a turn or the database: then it is nobody's failure.
+    # False if the request still waited for a cookie, a turn or the database: then it counts against nothing.
     asked: bool = True
     # Seconds that the platform or site asks us to wait; None if it does not say.
     retry_after: float | None = None
@@ -44,7 +42,7 @@ class Meta:
     request_id: str
     # Milliseconds spent on the request; 0 if it was refused before any work.
     latency_ms: int
-    # The name of the cookie that was lent for the request, also if it failed; None for a batch.
+    # The name of the cookie that was leased for the request, also if it failed; None for a batch.
     cookie_used: str | None
 
 
@@ -69,7 +67,7 @@ class BatchItem(Generic[Data]):
     success: bool
     data: Data | None
     error: ErrorInfo | None
-    # The name of the cookie that was lent for this item, also if it failed.
+    # The name of the cookie that was leased for this item, also if it failed.
     cookie_used: str | None
 
 

@@ -1,4 +1,4 @@
-"""What is known about one request of the crawler while it runs: its cookie, its turns, and whether it still waits."""
+"""The state of one request of the crawler while it runs: its cookie, its turns, and whether it still waits."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class RequestTrace:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for a cookie or a turn, so that nothing is under way."""
+        """Whether it still waits for a cookie or a turn, so that nothing has been sent."""
         return self.waits_for_cookie or self.turns.is_waiting
 
     def end_batch(self, reason: ErrorInfo) -> None:

@@ -45,7 +45,7 @@ _RECORD_PAGE: Final = "500"
 _FIELD_PAGE: Final = "100"
 # `batch_get` answers whole records: 100 of 50,000 characters, each written as \uXXXX.
 _LONGEST_ANSWER: Final = 32 * 1024 * 1024
-# Replace a token this long before it expires, so that none expires on its way.
+# Replace a token this long before it expires, so that none expires during a request.
 _MARGIN: Final = timedelta(minutes=10)
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _OK: Final = 200
@@ -69,7 +69,7 @@ class FeishuTarget:
     app_token: str
     # The table's id in the base, by the name of our table; only mirrored tables are named. May be empty for a setup.
     tables: Mapping[str, str] = field(hash=False)
-    # The id of the table that people write keywords into. None: there is none.
+    # The id of the table that people write keywords into. None if there is none.
     keyword_table: str | None = None
     # The origin of Feishu's or Lark's server.
     base_url: str = FEISHU_URL
@@ -143,7 +143,7 @@ class BitableClient:
             return [ids[str(row[KEY_FIELD])] for row in rows]
 
     async def update_records(self, table_id: str, changes: Mapping[str, Mapping[str, Cell]]) -> None:
-        """Set these fields of these records, all or none. None clears a field."""
+        """Set these fields of these records, all or none. A value of None clears a field."""
         body = {"records": [{"record_id": record_id, "fields": fields} for record_id, fields in changes.items()]}
         await self._send("POST", f"/{table_id}/records/batch_update", body)
 
@@ -165,7 +165,7 @@ class BitableClient:
             with _reading():
                 absent = {str(name) for name in data.get("absent_record_ids") or []}
                 found |= {str(each["record_id"]): _read_fields(each["fields"]) for each in data.get("records") or []}
-                # An answer that names a record in neither list is not to be relied on.
+                # Do not trust an answer that names a record in neither list.
                 if missing := set(body["record_ids"]) - absent - found.keys():
                     raise LookupError(len(missing))
         return found

@@ -24,13 +24,13 @@ from tidings.collect.mirror_tables import mirror_records
 from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
 
-# Feishu does not document how large a request may be; encoding one blocks the event loop.
+# Feishu documents no maximum size of a request; encoding a large one would block the event loop.
 _MOST_CHARACTERS: Final = 250_000
-# As many single rows that fail alike show that the table is at fault.
+# If this many single rows fail alike, the table is at fault.
 _MOST_SUSPECTS: Final = 10
 _ROW_ERRORS: Final = (FeishuErrorKind.REFUSED_ROW, FeishuErrorKind.UNCLEAR, FeishuErrorKind.FULL)
 
-# A new look at Feishu solves these.
+# Errors that reading Feishu again solves.
 _REPEATED: Final = (FeishuErrorKind.SPENT_CLIENT_TOKEN, FeishuErrorKind.MISSING_FIELD, FeishuErrorKind.UNSETTLED)
 
 _log = get_logger(__name__)
@@ -81,7 +81,8 @@ class BatchSender:
         return kind not in self._closed
 
     async def send(self, kind: WriteKind, changes: Sequence[RowChange]) -> list[RowChange]:
-        """Send these changes. Returns updates whose record was deleted in Feishu: create them instead."""
+        """Send these changes. Returns the updates whose record was deleted in Feishu; the caller creates them
+        instead."""
         missing: list[RowChange] = []
         for batch in _split_batches(changes):
             missing += await self._send_batch(kind, batch)
@@ -151,7 +152,7 @@ class BatchSender:
     async def _send_existing(
         self, kind: WriteKind, changes: Sequence[RowChange], error: FeishuError
     ) -> list[RowChange]:
-        """People deleted some of these records: send the others again. Returns what is to be created."""
+        """People deleted some of these records: send the others again. Returns the changes to create instead."""
         absent = await self._client.find_absent(self._table_id, [str(change.record_id) for change in changes])
         if not absent:
             raise error.unsettle()
@@ -164,7 +165,7 @@ class BatchSender:
         return missing if kind is WriteKind.DELETE else [*gone, *missing]
 
     async def _judge_row(self, kind: WriteKind, change: RowChange, error: FeishuError) -> None:
-        """Decide what the refusal of a single row means."""
+        """Handle the refusal of a single row."""
         if error.kind is FeishuErrorKind.FULL:
             self._closed[kind] = error
         elif error.kind is FeishuErrorKind.REFUSED_ROW:
@@ -226,7 +227,7 @@ class TableDelivery:
         return self._sender.counts
 
     async def start_over(self, *, target: str, same_target: bool) -> None:
-        """Read from Feishu which records exist, and forget everything else that is known of them."""
+        """Read from Feishu which records exist, and drop everything else that we stored about them."""
 
         async def read_records() -> bool:
             if same_target:
@@ -243,7 +244,7 @@ class TableDelivery:
         """Mark each row that differs from its known record, has none, or was deleted although its record exists.
 
         With `since`, only rows that may have changed since then, and no deleted ones. Reads our own tables only, block
-        by block, and asks nothing of Feishu.
+        by block, and sends no request.
         """
         store = self._store
         async for rows in store.read_blocks(since=since):
@@ -297,7 +298,7 @@ class TableDelivery:
         await self._sender.send(WriteKind.CREATE, [*missing, *(change for change in pending if change.is_new)])
 
     async def _settle_intent(self) -> None:
-        """Find out what became of a create without an answer, and complete it."""
+        """Find out whether a create without an answer succeeded, and complete it."""
         intent = await self._store.find_intent()
         if intent is None:
             return
@@ -341,7 +342,7 @@ class TableDelivery:
         _log.warning("duplicates.removed", table=self._store.table_name, records=len(duplicates))
 
     async def _repeat(self, step: Callable[[], Awaitable[bool]], *, same_target: bool = True) -> None:
-        """Repeat a step until it returns False. An error that a new look at Feishu solves repeats the step."""
+        """Repeat a step until it returns False. Errors that reading Feishu again solves repeat the step."""
         while True:
             for retry in count(1):
                 try:

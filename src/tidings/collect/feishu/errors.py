@@ -52,7 +52,7 @@ class CodeRule:
     """What one error code means."""
 
     kind: FeishuErrorKind
-    # For people, without a full stop.
+    # A message without a full stop.
     meaning: str
     # What a person can do about it.
     action: str = ""
@@ -162,11 +162,11 @@ class FeishuError(Exception):
         return self.rule.action
 
     def block(self) -> "FeishuError":
-        """The same error as one that stops its table."""
+        """The same error, but one that stops its table."""
         return FeishuError(replace(self.rule, kind=FeishuErrorKind.BLOCKED), code=self.code, detail=self.detail)
 
     def unsettle(self) -> "FeishuError":
-        """The same answer, where it contradicts an earlier one."""
+        """The same error, but for an answer that contradicts an earlier one."""
         return FeishuError(_UNSETTLED, code=self.code)
 
 
@@ -182,7 +182,7 @@ def next_delay(error: FeishuError, *, retry: int) -> timedelta | None:
 
 
 def classify_answer(code: int | None, *, status: int, headers: Mapping[str, str]) -> FeishuError:
-    """The error in an answer that is not a plain success. `code` is None for an answer of a proxy."""
+    """The error of an unsuccessful answer. `code` is None for an answer of a proxy."""
     retry_after = _read_reset(headers.get(RESET_HEADER))
     if status == _TOO_LARGE:
         return FeishuError(_LARGE, code=status, detail=f"HTTP {status}")

@@ -37,16 +37,16 @@ from tidings.core.stop import Stop
 WORKFLOW: Final = "mirror"
 # An outage raises an alert after this long. An error that needs a person raises one at once.
 ALERT_AFTER: Final = timedelta(minutes=30)
-# What people ask for is read this often. It is a part of the mirror beside the tables, under this name.
+# People's requests are read this often. This part of the mirror has this name beside the tables.
 READ_EVERY: Final = timedelta(minutes=5)
 READ_BACK: Final = "read back"
 # After a delivery to one target, a process with another target waits this long.
 TARGET_KEPT_FOR: Final = timedelta(minutes=10)
 
 _SECOND: Final = timedelta(seconds=1)
-# Pauses of a table that fails.
+# How long a failing table is paused.
 _PAUSES: Final = Backoff((5 * _SECOND, 15 * _SECOND, 45 * _SECOND, 120 * _SECOND, 300 * _SECOND))
-# The loop looks into the outbox this often.
+# The loop checks the outbox this often.
 _LOOK_EVERY: Final = 15 * _SECOND
 _REBUILD_PATIENCE: Final = timedelta(minutes=10)
 _CLOCK_TOLERANCE: Final = timedelta(minutes=5)
@@ -88,7 +88,7 @@ class _Pause:
 
 @dataclass(frozen=True, slots=True)
 class _Unreleased:
-    """An execution to give back, with the stores that may have to mark rows in doubt first."""
+    """An execution to release, with the stores that may first have to mark rows in doubt."""
 
     execution: Execution
     stores: list[MirrorStore] = field(default_factory=list)
@@ -219,7 +219,7 @@ class FeishuMirror:
         )
 
     async def _release_all(self) -> None:
-        """Give back executions that ended, after marking rows in doubt where the lock was lost."""
+        """Release executions that ended, after marking rows in doubt if the lock was lost."""
         while self._unreleased:
             for store in self._unreleased[0].stores:
                 await store.release()
@@ -276,7 +276,7 @@ class FeishuMirror:
         return failure
 
     async def _isolate(self, name: str, work: Callable[[], Awaitable[bool]]) -> tuple[bool, FeishuError | None]:
-        """The answer of `work`, or the error that keeps this part of the mirror from working."""
+        """The result of `work`, or the error that stops this part of the mirror."""
         try:
             return await work(), None
         except FeishuError as error:

@@ -103,7 +103,7 @@ class RenderedRow:
     """A row as Feishu is to show it."""
 
     fields: Mapping[str, Cell]
-    # Changes with the values and with the fields' signature.
+    # Changes when the values or the fields' signature change.
     digest: str
     # In characters.
     size: int
@@ -126,9 +126,9 @@ class MirroredTable:
     block: int = 500
     # How often our rows are compared with the known records.
     compare_every: timedelta = COMPARE_EVERY
-    # Which rows are mirrored at this time.
+    # Selects the rows that are mirrored at this time.
     choose: Callable[[datetime], ColumnElement[bool]] = lambda _: true()
-    # Which rows may have changed since this time; None: any.
+    # Selects the rows that may have changed since this time; None: any row.
     choose_changed: Callable[[datetime], ColumnElement[bool]] | None = None
 
     def select(self, at: datetime) -> Select[Any]:
@@ -187,7 +187,7 @@ class ChangePage:
     """Some of the pending changes, in the order of their oldest entries."""
 
     changes: list[RowChange]
-    # The page covers every entry up to this id.
+    # The page covers all entries up to this id.
     last_entry: int
 
 

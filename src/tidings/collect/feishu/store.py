@@ -67,7 +67,7 @@ class MirrorStore:
         self._executions = executions
         self._execution = execution
         self._clock = clock
-        # Rows of a request that may have been sent since `check` last succeeded.
+        # Rows of requests that may have been sent since `check` last succeeded.
         self._in_flight: set[RowKey] = set()
 
     @property
@@ -102,9 +102,8 @@ class MirrorStore:
         self._in_flight = set(keys)
 
     async def release(self) -> None:
-        """End the work. If this process lost the lock with a request in flight, mark its rows in doubt.
-
-        The only write without a guard. The next holder then looks these rows up first.
+        """End the work. If this process lost the lock with a request in flight, mark its rows in doubt, so that the
+        next holder looks them up first. This is the only write without a guard.
         """
         if not self._in_flight:
             return

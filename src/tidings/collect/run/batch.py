@@ -27,7 +27,7 @@ class _Verdict:
 
     # To be written now.
     results: Sequence[Result]
-    # To be asked for again …
+    # To be requested again …
     again: Sequence[LeasedCandidate]
     # … after this wait.
     delay: timedelta
@@ -55,11 +55,11 @@ class BatchReader:
         self._writer = writer
         self._execution = execution
         self._find_delay = find_delay
-        # The cookies that brought a note in this execution.
+        # The cookies that have read a note in this execution.
         self._proven: set[str] = set()
 
     async def read(self, leased: Sequence[LeasedCandidate], *, stop: Stop, on_settled: OnSettled) -> bool:
-        """Read leased candidates and write each result as soon as it is final. Returns whether anything was asked.
+        """Read leased candidates and write each result as soon as it is final. Returns whether any request was sent.
 
         Failed ones are asked for again as often as the rule of their code allows, without the cookies that were
         refused. When the stop signal comes, the notes that arrived are written and the rest is given back.
@@ -117,8 +117,8 @@ class BatchReader:
         return self._find_delay(error.code, retry)
 
     def _blame_note(self, candidate: LeasedCandidate, item: BatchItem[Note], refusals: _Refusals) -> Failed | None:
-        """The refusal of a note that no cookie was left for, if its cookie brought another note: then the note is at
-        fault, and giving it back uncounted would use up the cookies."""
+        """The error of a note for which no cookie is left, if its refused cookie has read another note. Then the note
+        is at fault, and releasing it uncounted would use up the cookies again."""
         if item.error is None or item.error.code is not ErrorCode.COOKIE_EXHAUSTED:
             return None
         cookie, error = refusals.errors.get(candidate.note_id, ("", _NO_ANSWER))

@@ -26,8 +26,8 @@ class CommentReader:
         self._is_over = False
 
     async def read_page(self, platform: str, *, stop: Stop) -> SettledThread | None:
-        """Read the next page that is due and write its result. None if nothing is due, or if nothing could be asked:
-        the next page would fare the same."""
+        """Read the next page that is due and write its result. None if nothing is due, or if no request could be sent:
+        then the next page could not be read either."""
         leased = [] if self._is_over else await self._stage.lease(self._execution, platform=platform)
         if not leased:
             return None

@@ -18,7 +18,7 @@ Work = Callable[[Execution], Awaitable[ExecutionStatus | None]]
 
 
 async def execute(workflow: str, work: Work, *, writer: Writer, executions: Executions, stop: Stop) -> EndedExecution:
-    """Do the work as one execution with a request id of its own, or nothing if another execution holds the lock.
+    """Do the work as one execution with a request id of its own. If another execution holds the lock, do nothing.
 
     The execution ends as `interrupted` if the work raises StopRequestedError or is cancelled, and as `failed` with a
     reason if it raises anything else. A lost execution is left as it is. Raises database errors from outside the work.

@@ -1,5 +1,5 @@
-"""What people ask for in Feishu. New rows of the keyword table become watched keywords if they can be searched. A
-failed candidate that a person set to `pending` is tried again. No other change there has an effect.
+"""Requests that people enter in Feishu. New rows of the keyword table become watched keywords if they can be searched.
+A failed candidate that a person set to `pending` is tried again. No other change there has an effect.
 
 The mirror calls `FeishuRequests.read` every few minutes while it holds its lock, so no delivery runs meanwhile.
 """
@@ -25,7 +25,7 @@ from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
 
-# Rows without our answer are new.
+# Rows without our answer in `status` are new.
 _IS_NEW: Final = {"field_name": "status", "operator": "isEmpty", "value": []}
 # A candidate that failed has an error code; this leaves out those that were never tried.
 _IS_PENDING: Final = (
@@ -63,7 +63,7 @@ class FeishuRequests:
         self._translate = translate
 
     async def read(self, client: BitableClient, store: MirrorStore, *, has_candidates: bool) -> None:
-        """Read and carry out what people ask for. Raises FeishuError and ExecutionLostError.
+        """Read and carry out people's requests. Raises FeishuError and ExecutionLostError.
 
         `store` is that of the candidates. `has_candidates`: whether the client's target has its records.
         """
@@ -92,7 +92,7 @@ class FeishuRequests:
             await _answer(client, table_id, dict(list(answers.items())[start : start + MOST_RECORDS]))
 
     async def _watch(self, fields: Mapping[str, Any], *, is_new: bool) -> str | None:
-        """Watch the keyword of a row. A row that was read before is only judged. Returns why a row is refused."""
+        """Watch the keyword of a row. A row that was read before is only checked. Returns why a row is refused."""
         platform, keyword = str(fields["platform"]).strip().lower(), str(fields["keyword"])
         try:
             pages, comments = _read_number(fields, "pages"), _read_number(fields, "comments")
@@ -176,7 +176,7 @@ async def _find_changed(client: BitableClient, store: MirrorStore, table_id: str
     if not suspects:
         return []
     await store.check()
-    # A search may be seconds old, and show what stood there before our last update.
+    # A search may be seconds behind, and show the status before our last update.
     now = await client.read_records(table_id, list(suspects))
     return [change for record_id, change in suspects.items() if _is_set_pending(now.get(record_id))]
 
@@ -193,6 +193,6 @@ async def _answer(client: BitableClient, table_id: str, answers: Mapping[str, Ma
     try:
         await client.update_records(table_id, answers)
     except FeishuError as error:
-        # A person deleted one of the rows meanwhile. The others are answered next time.
+        # A person deleted one of the rows meanwhile. The others get their answer at the next reading.
         if error.kind is not FeishuErrorKind.MISSING_RECORD:
             raise

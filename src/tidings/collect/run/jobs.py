@@ -40,7 +40,7 @@ def list_intervals(intervals: Intervals, *, drives: bool) -> Mapping[str, timede
 
 
 class CollectSchedule:
-    """Finds the jobs of collect that are due. It needs no crawler, so every process can tick."""
+    """Finds the jobs of collect that are due. It needs no crawler, so that every process can tick."""
 
     def __init__(self, periodic: PeriodicJobs, intervals: Mapping[str, timedelta]) -> None:
         self._periodic = periodic
@@ -97,7 +97,7 @@ class CollectJobs:
         return do
 
     async def make_due(self, name: str) -> None:
-        """This job is due at once."""
+        """Make this job due at once."""
         async with self._database.write() as connection:
             await self._periodic.make_due(connection, name)
         self._wake()

@@ -14,7 +14,7 @@ class EndedExecution:
     """How an execution ended."""
 
     workflow: str
-    # With status `running` nothing was started, and this is the id of the execution that holds the lock.
+    # If the status is `running`, nothing was started, and this is the id of the execution that holds the lock.
     execution_id: str
     # The request id of every log line and record of this execution.
     request_id: str

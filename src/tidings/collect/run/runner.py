@@ -103,7 +103,7 @@ class CollectRunner:
         """Read the notes of all due candidates, and the comments that are due, until none is left; of one platform, if
         it is named.
 
-        Records of a killed process are freed first, so that they are due again without a service.
+        Records of a killed process are freed first, because no service may be running that would do it.
         """
         await self._writer.recover()
         due = [name for name in await self._writer.find_due_platforms() if platform in (None, name)]
@@ -160,15 +160,15 @@ class CollectRunner:
             while True:
                 stop.check()
                 leased = await self._writer.lease(execution, limit=self._batch_size, platform=platform)
-                # A batch in which nothing was asked would be followed by the same one.
+                # Stop after a batch without a request: the next one would be the same.
                 if leased and not await reader.read(leased, stop=stop, on_settled=count):
                     break
-                # New notes come first, so one page is read between two looks at the candidates.
+                # New notes come first, so check the candidates after each page.
                 page = None if leased else await pages.read_page(platform, stop=stop)
                 if not leased and page is None:
                     break
                 comments += 0 if page is None else page.stored
-            # A released candidate has not failed, but it is not done either.
+            # A released candidate counts neither as failed nor as done.
             return ExecutionStatus.PARTIAL if released else None
 
         ended = await self._execute(name_collect(platform), work, stop=stop)
@@ -194,7 +194,7 @@ async def _run_all(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 def _report(platform: str, outcome: CollectReport | BaseException) -> CollectReport:
-    """A platform's report. One whose execution could not even start is reported as failed beside the others."""
+    """A platform's report. If its execution could not start, it is reported as failed beside the others."""
     if isinstance(outcome, CollectReport):
         return outcome
     if not isinstance(outcome, Exception):

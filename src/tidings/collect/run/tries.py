@@ -1,4 +1,4 @@
-"""Asks the crawler one question as often as the table of errors allows."""
+"""Sends one request to the crawler as often as the table of errors allows."""
 
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace

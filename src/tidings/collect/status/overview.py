@@ -25,13 +25,13 @@ RECENT: Final = timedelta(hours=24)
 class PlatformSummary:
     """One platform."""
 
-    # Candidates that wait, and those that are being collected.
+    # Candidates that are pending, and those that are processing.
     pending: int = 0
     processing: int = 0
     # Candidates that were collected or given up within the last 24 hours.
     collected: int = 0
     failed: int = 0
-    # Cookies, and those of them that can be lent.
+    # All cookies, and those that can be leased.
     cookies: int = 0
     usable: int = 0
     keywords: int = 0
@@ -42,14 +42,14 @@ class CollectionSummary:
     """Collection as a whole."""
 
     platforms: Mapping[str, PlatformSummary] = field(default_factory=dict)
-    # Keywords, and those of them that are watched.
+    # All keywords, and those that are watched.
     keywords: int = 0
     watched: int = 0
     last_search_at: datetime | None = None
     # Tries of the last ten minutes.
     succeeded: int = 0
     failed: int = 0
-    # Rows that the mirror did not deliver so far, and since when the oldest of them waits.
+    # Rows that the mirror has not delivered yet, and since when the oldest has been waiting.
     mirror_rows: int = 0
     mirror_since: datetime | None = None
 
@@ -61,12 +61,12 @@ class CollectionSummary:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is watched, and nothing was ever found."""
+        """Whether there are no keywords and no candidates."""
         return not (self.platforms or self.keywords)
 
 
 async def read_collection(database: ReadableDatabase, *, clock: Clock) -> CollectionSummary:
-    """The summary of now."""
+    """The present summary."""
     now = clock.now()
     async with database.read() as connection:
         rows = (await connection.execute(_select_platforms(now))).all()
@@ -89,10 +89,10 @@ async def read_collection(database: ReadableDatabase, *, clock: Clock) -> Collec
 def _select_platforms(now: datetime) -> Any:
     """Rows of platform, name of a number, and the number.
 
-    Statuses are literals, not bound values: only so the databases see that the index of each status fits.
+    Statuses are literals: with bound values the databases would not use the partial index of each status.
     """
     since = to_milliseconds(now - RECENT)
-    # Not the bare column: SQLite would walk the primary key in its order instead of the index by time.
+    # An expression: with the bare column SQLite would scan the primary key instead of the index by time.
     platform = (candidates.c.platform + "").label("platform")
     parts = [
         select(platform, literal(status.value).label("name"), func.count().label("number"))

@@ -28,7 +28,7 @@ from tidings.collect.tables import (
 from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.executions import ExecutionRecord, executions, read_record
 
-# A probe that never reports back blocks the next one for this long.
+# A probe without a result blocks the next one for this long.
 PROBE_TIME: Final = timedelta(minutes=5)
 
 _is_pending = text("tbl_candidate.status = 'pending'")
@@ -58,7 +58,7 @@ class SuccessRate:
 
     succeeded: int
     failed: int
-    # Whether anything was tried within the last day.
+    # Whether there was any try within the last day.
     is_known: bool
 
     @property
@@ -97,7 +97,7 @@ class ListedCandidate:
 
     @property
     def failed_at(self) -> datetime:
-        """When it was given up, if its status is `failed`: nothing has changed it since."""
+        """When it failed for good, if its status is `failed`: then that was the last change."""
         return self.updated_at
 
 
@@ -120,19 +120,19 @@ class PlatformPause:
 
     platform: str
     cause: PauseCause
-    # The error that shows it, for a person.
+    # The error that caused the pause, for a person.
     message: str
-    # Pauses so far; a probe failed between two of them.
+    # The number of pauses in a row; a failed probe begins the next one.
     failures: int
     # When the first of them began.
     since: datetime
-    # From then on one candidate may probe the platform.
+    # From this time on one candidate may probe the platform.
     until: datetime
     # When a probe that has not reported yet was leased.
     probed_at: datetime | None
 
     def is_closed(self, *, at: datetime) -> bool:
-        """Whether the platform must not be asked now, not even by a probe."""
+        """Whether no request may be sent to the platform now, not even by a probe."""
         return self.until > at or (self.probed_at is not None and self.probed_at + PROBE_TIME > at)
 
 
@@ -239,7 +239,7 @@ async def read_tries(connection: AsyncConnection) -> list[tuple[str, str, int]]:
 
 
 async def count_notes(connection: AsyncConnection, *, most: int) -> dict[str, int]:
-    """The number of notes of the `most` keywords that found most; the rest is counted under an empty name."""
+    """The number of notes of the `most` keywords with most notes; the others are counted under an empty name."""
     count = func.count().label("number")
     statement = select(sources.c.source_keyword, count).group_by(sources.c.source_keyword)
     rows = (await connection.execute(statement.order_by(count.desc(), sources.c.source_keyword))).all()
@@ -260,7 +260,7 @@ async def list_candidates(
     key = (candidates.c.platform, candidates.c.note_id)
     statement = select(candidates).order_by(*key).limit(limit)
     if status is not None:
-        # A literal, so that the databases see that the index of this status fits.
+        # A literal: with a bound value the databases would not use the partial index of this status.
         statement = statement.where(text(f"tbl_candidate.status = '{status.value}'"))
     if platform is not None:
         statement = statement.where(candidates.c.platform == platform)

@@ -1,5 +1,5 @@
 """The whole status of collect, for `tidings collect status` and GET /api/collect/status: candidates, executions,
-cookies, pauses, the mirror, and what needs a person. Reads only."""
+cookies, pauses, the mirror, and open alerts. Reads only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,9 +41,9 @@ class CollectStatus:
     cookies: Sequence[Cookie]
     # The names of the cookies that can be used now.
     usable: frozenset[str]
-    # Platforms that are left alone for now.
+    # Paused platforms.
     pauses: Sequence[PlatformPause]
-    # None: there is no mirror.
+    # None if there is no mirror.
     mirror: MirrorStatus | None
 
     @property

@@ -1,4 +1,4 @@
-"""What the results of a batch say about its platform, and how an execution remembers that."""
+"""Detects from the results of a batch that its platform is down. An execution keeps the last batch in its progress."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,8 @@ class BatchProgress:
         return cls(size=held, is_probe=False) if stored is None else cls(*stored)
 
     def store(self, progress: Mapping[str, Any], platform: str) -> dict[str, Any]:
-        """The progress with this batch. A single candidate that is no probe is what `read` assumes anyway."""
+        """The progress with this batch. A single candidate that is no probe is not stored, because `read` assumes
+        it."""
         batches = {name: batch for name, batch in progress.get("batches", {}).items() if name != platform}
         if self.size > 1 or self.is_probe:
             batches[platform] = [self.size, self.is_probe, self.is_answered]
@@ -49,7 +50,8 @@ class BatchProgress:
     def is_outage(self, failure: Failed, *, before: Any, is_paused: bool) -> bool:
         """Whether a failure says nothing about its note. `before` is the candidate's row.
 
-        A note that fails alone for a second time, although the platform answered something in between, is at fault.
+        If a note fails alone for a second time, although the platform answered another request in between, the note is
+        at fault.
         """
         if failure.blocked:
             return True
@@ -67,8 +69,8 @@ def is_answer(failure: Failed) -> bool:
 
 
 def find_cause(outages: Iterable[Failed]) -> tuple[PauseCause, Failed] | None:
-    """Why these outages pause their platform, and the failure that shows it. A captcha pauses a platform only when no
-    cookie is left."""
+    """The cause for which these outages pause their platform, and the failure that shows it. A captcha pauses a
+    platform only when no cookie is left."""
     found = {_name_cause(each): each for each in outages if not each.captcha}
     return next(((cause, found[cause]) for cause in PauseCause if cause in found), None)
 
@@ -76,7 +78,7 @@ def find_cause(outages: Iterable[Failed]) -> tuple[PauseCause, Failed] | None:
 async def limit_batch(
     connection: AsyncConnection, platform: str, *, limit: int, limits: WriterLimits, at: datetime
 ) -> int:
-    """The largest batch that the platform's cookies and pace can ask for in time; `limit` at most, and at least 1."""
+    """The largest batch that cookies and pace allow within the time limit; at most `limit`, at least 1."""
     if limit == 1:
         return 1
     mine = [cookie for cookie in await read_cookies(connection) if cookie.platform == platform]
@@ -85,7 +87,7 @@ async def limit_batch(
     most = limit
     if interval > timedelta(0):
         most = min(most, 1 + max(timedelta(0), limits.batch_time - limits.request_time) // interval)
-    # With no use left, one candidate finds that out.
+    # If no use is left, one candidate fails with COOKIE_EXHAUSTED.
     return max(1, min(most, sum(uses)) if mine else most)
 
 

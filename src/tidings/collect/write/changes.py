@@ -15,7 +15,7 @@ from tidings.core.db.database import Database
 
 
 class ChangeLog:
-    """Records changes of the tables in `mirrored`; those of other tables are nobody's concern."""
+    """Records changes of the tables in `mirrored`, and ignores other tables."""
 
     def __init__(self, database: Database, *, mirrored: Collection[str]) -> None:
         self._database = database
@@ -37,7 +37,7 @@ class ChangeLog:
         held: Mapping[str, Any],
         at: datetime,
     ) -> None:
-        """These candidates were settled, and with them their sources."""
+        """These candidates and their sources changed."""
         await self.record(connection, candidates.name, [(platform, note_id) for note_id in held], at=at)
         changed = [(platform, each.source_key) for each in settled if each.source_key is not None]
         await self.record(connection, sources.name, changed, at=at)

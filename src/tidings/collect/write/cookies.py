@@ -43,7 +43,7 @@ from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.secret import Secret
 
 DEFAULT_PRIORITY: Final = 0
-# Five keywords with two pages each hour are 240 uses, and leave as many for notes.
+# Five keywords with two pages each hour are 240 uses, which leaves as many for notes.
 DEFAULT_DAILY_LIMIT: Final = 500
 
 # Answers and logs show the name, so a cookie's value must not match.
@@ -88,9 +88,9 @@ class NewCookie:
     priority: int = DEFAULT_PRIORITY
     # Uses in one UTC day.
     daily_limit: int = DEFAULT_DAILY_LIMIT
-    # The browser that it came from; requests with this cookie name it.
+    # The User-Agent of the browser that it came from; requests with this cookie send it.
     user_agent: str | None = None
-    # The latest end of its session, if anything tells.
+    # The latest end of its session, if known.
     expires_at: datetime | None = None
 
 
@@ -291,7 +291,7 @@ async def _update(connection: AsyncConnection, name: str, values: dict[str, Any]
 
 
 def _describe_start(state: CookieState, *, now: datetime) -> dict[str, Any]:
-    """The columns of a cookie that starts again, with its uses of today."""
+    """The columns of a new start without errors; the uses of today stay."""
     settled = settle_state(state, at=now)
     timestamp = to_milliseconds(now)
     fresh = CookieState(day=settled.day, daily_used=settled.daily_used)
@@ -299,7 +299,7 @@ def _describe_start(state: CookieState, *, now: datetime) -> dict[str, Any]:
 
 
 async def clamp_future_states(connection: AsyncConnection, *, at: datetime, rules: CookieRules) -> int:
-    """End coolings and days of use that a clock ahead of ours wrote. Returns how many."""
+    """End cooling times and days of use in the future, which a wrong clock wrote. Returns how many."""
     latest = to_milliseconds(at + CLOCK_TOLERANCE + rules.cooling)
     tomorrow = utc_day(at) + timedelta(days=1)
     cooling = update_free(cookies, cookies.c.cooling_until > latest).values(cooling_until=to_milliseconds(at))

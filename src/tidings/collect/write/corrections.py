@@ -83,7 +83,7 @@ async def _delete_note(
     """Delete a note and keep it from being collected again. Returns the idempotency keys of the versions that it had,
     or None if there is neither note nor candidate."""
     key = {"platform": platform, "note_id": note_id}
-    # The candidate first: an execution that holds its row writes its note before we look for it.
+    # Change the candidate first: an execution that has locked its row then stores its note before we delete it.
     emptied = _describe_deleted(at)
     is_known = (await connection.execute(update(candidates).filter_by(**key).values(emptied))).rowcount > 0
     # In the order in which the next stage locks them: two transactions cannot deadlock.

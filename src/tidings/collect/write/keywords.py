@@ -1,4 +1,4 @@
-"""Watched keywords: what to search for on which platform, what to do about its notes later, and the last search."""
+"""Watched keywords: what to search for on which platform, refreshes and comments of its notes, and the last search."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class RefreshPlan:
-    """How long the notes of a keyword are followed."""
+    """How often and how long the notes of a keyword are read again."""
 
     # They are read again this often …
     every: timedelta
@@ -37,7 +37,7 @@ class RefreshPlan:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """What a keyword asks for once its notes are collected."""
+    """What a keyword wants after its notes are collected."""
 
     # None: they are read once.
     refresh: RefreshPlan | None
@@ -50,7 +50,7 @@ NO_REFRESH: Final = RefreshPlan(timedelta(0), timedelta(0))
 
 
 def parse_refresh(every: str, period: str | None) -> RefreshPlan:
-    """The plan of these durations, such as `12h` and `7d`; a number alone is of days. Raises CrawlError."""
+    """The plan of these durations, such as `12h` and `7d`; a number alone means days. Raises CrawlError."""
     try:
         often = parse_duration(every, unit="d")
         plan = RefreshPlan(often, max(often, _PERIOD) if period is None else parse_duration(period, unit="d"))
@@ -214,7 +214,7 @@ def check_comments(wanted: int | None) -> None:
 async def _replan_notes(
     connection: AsyncConnection, platform: str, keyword: str, *, plan: RefreshPlan, at: datetime
 ) -> None:
-    """Apply a plan to the collected notes of a keyword: those that are recent enough are read again, the others not."""
+    """Apply a plan to the collected notes of a keyword: only those that are recent enough are read again."""
     of_keyword = update(candidates).where(
         text("tbl_candidate.status = 'collected'"),
         candidates.c.platform == platform,

@@ -124,7 +124,7 @@ class LeasedTable:
         return {"processing_lock": None, "locked_at": None, "due_at": now, **self.touch(now)}
 
 
-# What the keyword asks for stands beside a held candidate, and whether its platform is paused.
+# A held candidate, with the options of its keyword and the pause of its platform.
 CANDIDATES: Final = LeasedTable(
     candidates,
     candidates.c.note_id,
@@ -142,7 +142,7 @@ CANDIDATES: Final = LeasedTable(
         ),
     ),
 )
-# Notes that the next stage works on. Each version is a record.
+# Sources, which the next stage leases. Each version is a record.
 SOURCES: Final = LeasedTable(
     sources,
     sources.c.idempotency_key,
@@ -194,7 +194,7 @@ async def insert_candidates(
     }
     if not rows:
         return []
-    # One order for all: two executions that insert the same notes cannot deadlock.
+    # Always in the same order, so that two executions with the same notes cannot deadlock.
     ordered = [rows[key] for key in sorted(rows)]
     statement = database.insert(candidates).on_conflict_do_nothing().returning(*CANDIDATES.key)
     return [(row.platform, row.note_id) for row in await connection.execute(statement, ordered)]
@@ -278,7 +278,7 @@ async def renew_leases(connection: AsyncConnection, execution: Execution, *, at:
 
 
 async def release_leases(connection: AsyncConnection, execution: Execution, *, at: datetime) -> dict[str, list[Key]]:
-    """Give back everything the execution still holds, uncounted. Returns the keys by table."""
+    """Release everything the execution still holds, uncounted. Returns the keys by table."""
     released = {}
     for of in LEASED_TABLES:
         statement = (

@@ -1,4 +1,4 @@
-"""The next stage: collected notes are leased and settled as candidates are, by the workflows that process them further.
+"""The next stage: workflows of other programs lease collected notes and settle them, like candidates.
 
 Same locks, fencing, retries and recovery; the rules are in `leases` and `values`. A note is done, due again, or failed.
 """
@@ -72,10 +72,10 @@ class LeasedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceResult:
-    """How the work on a leased note ended."""
+    """The result of the work on a leased note."""
 
     idempotency_key: str
-    # None: it is done.
+    # None if it is done.
     code: ErrorCode | None = None
     # For a person.
     message: str = ""

@@ -1,5 +1,5 @@
-"""Pauses of platforms. A platform that is down, or that blocks this machine, is left alone for 1, 5, 15, then 60
-minutes. After each pause one candidate probes it; an answer about a note or a search ends the pause.
+"""Pauses of platforms. A platform that is down, or that blocks this machine, is paused for 1, 5, 15, then 60 minutes.
+After each pause one candidate probes it; an answer about a note or a search ends the pause.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,11 +32,11 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PlatformVerdict:
-    """What results say about their platform."""
+    """What the results of a batch mean for their platform."""
 
-    # The notes whose failure is an outage: they go back uncounted.
+    # The notes whose failure is an outage: they are released uncounted.
     outages: frozenset[str]
-    # The batch, with the answer that these results brought.
+    # The batch, updated by these results.
     batch: BatchProgress
     # Whether the platform answered although it is paused.
     ends_pause: bool
@@ -78,12 +78,12 @@ class PlatformPauses:
             return await list_pauses(connection)
 
     async def list_names(self) -> set[str]:
-        """The platforms that must not be asked now."""
+        """The platforms that may get no request now."""
         now = self._clock.now()
         return {each.platform for each in await self.list_all() if each.is_closed(at=now)}
 
     async def resume(self, platform: str) -> bool:
-        """End the pause of a platform, because a person says so. Returns False if it is not paused."""
+        """End the pause of a platform at a person's request. Returns False if it is not paused."""
         async with self._database.write() as connection:
             return await self.end(connection, platform)
 
@@ -155,7 +155,7 @@ class PlatformPauses:
             await self._record(connection, platform, PauseCause.CAPTCHA, failure, at=at)
 
     async def clamp_future(self, connection: AsyncConnection, *, at: datetime) -> int:
-        """End waits that a clock ahead of ours wrote. Returns how many."""
+        """End waits until times in the future that a wrong clock wrote. Returns how many."""
         latest = to_milliseconds(at + CLOCK_TOLERANCE + LONGEST_PAUSE)
         is_ahead = or_(platform_pauses.c.paused_until > latest, platform_pauses.c.probed_at > latest)
         statement = update_free(platform_pauses, is_ahead).values(paused_until=to_milliseconds(at), probed_at=None)

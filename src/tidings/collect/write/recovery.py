@@ -26,8 +26,9 @@ async def take_back_records(
 ) -> list[tuple[Key, CandidateStatus]]:
     """Free the records of dead executions. Each counts as a failed attempt, because it may have killed its worker.
 
-    An execution is dead if it has ended, or if its lock is older than the timeout. A row that somebody is writing is
-    skipped: its holder lives. Of several callers at once, each record is in one answer.
+    An execution is dead if it has ended, or if its lock is older than the timeout. Rows that another transaction is
+    writing are skipped, because their holder is alive. If several callers recover at once, only one of them returns a
+    record.
     """
     table = of.table
     # Not "is not among the running ones": PostgreSQL re-reads a changed row but not the other table, so an execution
@@ -64,8 +65,8 @@ async def take_back_records(
 async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limits: WriterLimits) -> int:
     """Set due times, locks and heartbeats that a clock ahead of ours wrote to now. Returns how many.
 
-    Otherwise nothing would be due, and no lock would time out, until that time comes. A row that somebody is writing
-    has its turn next time.
+    Otherwise nothing would be due, and no lock would time out, until that time comes. Rows that another transaction is
+    writing are corrected the next time.
     """
     now, latest = to_milliseconds(at), to_milliseconds(at + CLOCK_TOLERANCE)
     latest_due = to_milliseconds(at + CLOCK_TOLERANCE + max((LONGEST_RETRY_AFTER, *limits.backoff)))
@@ -84,8 +85,8 @@ async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limit
 
 
 def update_free(table: Table, *conditions: ColumnElement[bool] | TextClause) -> Update:
-    """An update of these rows, without those that somebody is writing. To wait for them could be a deadlock: the other
-    one may wait for a row that this transaction has changed."""
+    """An update of these rows, without those that another transaction is writing. Waiting for them could deadlock: the
+    other one may wait for a row that this transaction has changed."""
     key = tuple(table.primary_key)
     free = select(*key).where(*conditions).with_for_update(skip_locked=True)
     return update(table).where(tuple_(*key).in_(free))

@@ -156,7 +156,7 @@ async def count_tries(connection: AsyncConnection, platform: str, results: Seque
 
 async def count_codes(connection: AsyncConnection, platform: str, codes: Sequence[str]) -> None:
     """Count tries by their codes; `OK` is a success."""
-    # One order for all: two executions cannot deadlock.
+    # Always in the same order, so that two executions cannot deadlock.
     counts = sorted(Counter(codes).items())
     await _COUNT_TRIES.run_each(
         connection, [{"platform": platform, "code": code, "tries": count} for code, count in counts]
@@ -201,7 +201,7 @@ def list_held_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> lis
 
 
 def _judge_held(failure: Failed, before: Any, *, at: datetime, limits: WriterLimits, is_outage: bool) -> Settled:
-    """The result of a failure. A note that was collected before, and cannot be read again, is kept as it is."""
+    """The result of a failure. A note that was collected before, and cannot be read again, stays as it is."""
     verdict = judge_failure(failure, retry_count=before.retry_count, at=at, limits=limits, is_outage=is_outage)
     if verdict.action is SettledAction.FAILED and before.refresh_at is not None:
         return Settled(note_id=failure.note_id, action=SettledAction.KEPT, retry_count=0)
@@ -224,7 +224,7 @@ def _want_comments(collected: Sequence[Collected], *, platform: str, held: Mappi
 
 
 def _plan_refreshes(held: Mapping[str, Any], *, latest: Mapping[str, StoredVersion], at: datetime) -> dict[str, int]:
-    """When each of these notes is to be read again, by note id; without those whose keyword does not ask for it."""
+    """When each of these notes is to be read again, by note id; without notes whose keyword does not want that."""
     times = {}
     for note_id, row in held.items():
         plan = read_follow_up(row).refresh

@@ -1,5 +1,5 @@
-"""The values that go into the writer and come out of it, and the rule for failed candidates. Pure; the other files of
-this package write the tables.
+"""The arguments and results of the writer, and the rule for failed candidates. Pure; the other files of this package
+write the tables.
 """
 
 import json
@@ -40,8 +40,8 @@ class WriterLimits:
     most_retries: int = 3
     # How long a candidate waits after its first, second, … failure; the last wait repeats.
     backoff: tuple[timedelta, ...] = BACKOFF
-    # The crawler's time for a whole batch and for one request, and its least time between two requests to a platform
-    # and between two with one cookie. No batch is larger than they allow.
+    # The crawler's time limits for a whole batch and for one request, and its minimum intervals between two requests to
+    # a platform and with one cookie. They limit the size of a batch.
     batch_time: timedelta = timedelta(seconds=60)
     request_time: timedelta = timedelta(seconds=10)
     platform_interval: timedelta = timedelta(seconds=1)
@@ -114,7 +114,7 @@ class Collected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a request to a platform brought nothing."""
+    """Why a request to a platform failed."""
 
     code: ErrorCode
     # For a person.
@@ -152,7 +152,7 @@ class Failed(Failure):
 
     @property
     def counts(self) -> bool:
-        """Whether it can be the note's own failure."""
+        """Whether the note itself can be at fault."""
         is_own = self.asked and not self.blocked and self.retry_after is None
         return is_own and RULES[self.code].action is not Action.PAUSE
 
@@ -183,7 +183,7 @@ class SettledAction(StrEnum):
     FAILED = "failed"
     # The note could not be read again; the collected one stays.
     KEPT = "kept"
-    # The candidate was given back uncounted, because the failure is not its own.
+    # The candidate was released uncounted, because it is not at fault.
     RELEASED = "released"
     # This execution no longer holds the candidate; nothing was written.
     LOST = "lost"
@@ -230,7 +230,7 @@ class StageAction(StrEnum):
     RETRY = "retry"
     # It failed for good. Comments that were stored stay.
     FAILED = "failed"
-    # It was given back uncounted, because the failure is not its own.
+    # It was released uncounted, because it is not at fault.
     RELEASED = "released"
     # This execution no longer holds it; nothing was written.
     LOST = "lost"
@@ -271,7 +271,7 @@ class Finished:
     status: ExecutionStatus
     items_processed: int
     items_failed: int
-    # Candidates and sources that it still held, given back uncounted.
+    # Candidates and sources that it still held, released uncounted.
     released: int
 
 
@@ -290,8 +290,8 @@ class Recovered:
 def judge_failure(
     failure: Failed, *, retry_count: int, at: datetime, limits: WriterLimits, is_outage: bool = False
 ) -> Settled:
-    """The result of a failed candidate with this many failures before. `is_outage`: nothing of its batch was answered,
-    so it goes back uncounted, as it does for a failure that cannot be its own."""
+    """The result of a failed candidate with this many failures before. `is_outage`: no request of its batch was
+    answered, so it is released uncounted, like one whose failure has another cause."""
     if is_outage or not failure.counts:
         due_at = at + min(failure.retry_after or timedelta(0), LONGEST_RETRY_AFTER)
         return Settled(note_id=failure.note_id, action=SettledAction.RELEASED, retry_count=retry_count, retry_at=due_at)
@@ -327,7 +327,7 @@ class WorkflowNameError(ValueError):
 
 
 class WorkflowReservedError(WorkflowNameError):
-    """The name belongs to a workflow of this installation's own."""
+    """The name belongs to a workflow that this installation runs itself."""
 
     def __init__(self, name: str) -> None:
         ValueError.__init__(

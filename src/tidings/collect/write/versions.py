@@ -43,7 +43,7 @@ class StoredVersion:
 
 @dataclass(frozen=True, slots=True)
 class StoredNotes:
-    """What storing notes found and changed, by note id."""
+    """The result of storing notes, by note id."""
 
     # The versions that were there before; without notes that are new.
     latest: Mapping[str, StoredVersion]
@@ -98,7 +98,7 @@ async def store_notes(
         for each in collected
         if each.note_id in held
     }
-    # Nearly every note is new. Only for the others it matters which versions there are.
+    # Nearly every note is new, so only for the others the versions are read.
     created = await _insert_sources(connection, database, list(rows.values()))
     others = [each.note_id for each in collected if each.note_id not in created]
     latest = await find_latest(connection, platform=platform, note_ids=others, lock=True)
@@ -121,7 +121,7 @@ def _name_version(note_id: str, version: int) -> dict[str, Any]:
 
 
 async def _retire(connection: AsyncConnection, row_ids: Sequence[int]) -> None:
-    """These versions are no longer the latest, and the search does not find them."""
+    """Mark these versions as no longer the latest, and remove them from the search."""
     if row_ids:
         await connection.execute(update(sources).where(sources.c.id.in_(row_ids)).values(is_latest=False))
         await connection.execute(delete(note_terms).where(note_terms.c.source_id.in_(row_ids)))
@@ -159,7 +159,7 @@ async def _replace_counts(
 async def _take_snapshots(
     connection: AsyncConnection, database: Database, collected: Sequence[Collected], *, platform: str, at: datetime
 ) -> None:
-    """Keep the counts of this reading. A platform that tells none leaves no snapshot."""
+    """Store the counts of this reading as a snapshot, unless all are unknown."""
     rows = [
         {"platform": platform, "note_id": each.note_id, "taken_at": to_milliseconds(at), **each.note.counts.describe()}
         for each in collected

@@ -1,8 +1,8 @@
 """The writer of collect: the only code that changes its tables, for the built-in runner and for clients of the API.
 
 Each change is one transaction. It first checks that the execution still runs, it changes only records that the
-execution has locked, and it records the changed rows for the mirror. Every method except `acquire` and `recover`
-raises ExecutionLostError (core.executions). What people ask for is in `corrections`.
+execution has locked, and it records the changed rows for the mirror. Every method except `acquire` and `recover` raises
+ExecutionLostError (core.executions). Changes that people request are in `corrections`.
 """
 
 from collections import defaultdict
@@ -78,11 +78,11 @@ from tidings.core.logs.logger import get_logger
 
 _DEFAULT_LIMITS: Final = WriterLimits()
 _DEFAULT_RULES: Final = CookieRules()
-# Errors of values that no column takes. They are possible because a platform may be a package of the user's own.
+# Errors for values that no column takes. They are possible because a platform may be a third-party package.
 REFUSALS: Final = (DataError, IntegrityError, ProgrammingError, AttributeError, TypeError, ValueError)
 # Notes that become due again in one transaction, at most.
 _MOST_REFRESHES: Final = 1_000
-# A lease that finds enough looks for them so often.
+# A lease that finds enough candidates checks for refreshes this often.
 _LOOK_EVERY: Final = timedelta(seconds=10)
 _WRITTEN: Final = frozenset({SettledAction.CREATED, SettledAction.SKIPPED})
 _COUNTED: Final = frozenset({SettledAction.RETRY, SettledAction.FAILED})
@@ -129,7 +129,7 @@ class Writer:
         the request while the execution runs returns the same execution.
         """
         check_workflow_name(workflow_name, reserved=self._reserved if remote else ())
-        # The holder before may have died with leased records.
+        # The previous holder may have died with leased records.
         await self.recover()
         try:
             execution = await self._executions.acquire(
@@ -196,7 +196,7 @@ class Writer:
         """Lease candidates of one platform: the named one, or the one whose candidates wait longest.
 
         A platform that is paused, or that has no cookie left for this execution, is skipped. A lease is never larger
-        than cookies and pace can ask for in time. After a pause it is one candidate: the probe.
+        than cookies and pace allow within the time limit. After a pause it is one candidate: the probe.
         """
         at = self._clock.now()
         async with self._executions.guard_progress(execution) as (connection, progress):
@@ -294,7 +294,7 @@ class Writer:
         status: ExecutionStatus | None = None,
         result: Mapping[str, Any] | None = None,
     ) -> Finished:
-        """End the execution and give back what it still holds, uncounted. Without a status it ends as `partial` if
+        """End the execution and release what it still holds, uncounted. Without a status it ends as `partial` if
         something failed, else as `succeeded`."""
         released: dict[str, list[Key]] = {}
         at = self._clock.now()

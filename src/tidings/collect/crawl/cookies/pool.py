@@ -1,9 +1,9 @@
 """The cookie pool: leases cookies, each to one request at a time. It only reads the database; uses and errors since the
 last read are added in memory (`usage`).
 
-A set of names prevents two leases of one cookie in a process. Across processes on PostgreSQL an advisory lock does: it
-needs no write access and ends with its transaction, so a killed process leaves nothing locked. Processes that share a
-SQLite file do not see each other's leases.
+A set of names prevents two leases of one cookie in a process. Between processes on PostgreSQL an advisory lock does
+this: it needs no write access and ends with its transaction, so a killed process leaves nothing locked. Processes that
+share a SQLite file do not see each other's leases.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from tidings.core.secrets.secret import Secret
 _DEFAULT_RULES: Final = CookieRules()
 _PATIENCE: Final = timedelta(seconds=5)
 _REREAD_AFTER: Final = timedelta(seconds=1)
-# Seconds between two tries for a cookie that another process holds: its release sends no signal.
+# Seconds between two tries for a cookie that another process holds, because no signal reports its release.
 _ASK_AGAIN: Final = 0.05
 # Connections kept free for reading while leases hold the others.
 _SPARE: Final = 3
@@ -47,9 +47,9 @@ class LeasedCookie:
 
     name: str
     secret: Secret
-    # The browser that it came from.
+    # The User-Agent of the browser that it came from.
     user_agent: str | None = None
-    # Set by the borrower if it sent nothing: then the lease is no use of the cookie.
+    # The borrower sets it if it sent nothing: then the lease does not count as a use.
     is_unused: bool = False
 
 
@@ -175,7 +175,7 @@ class CookiePool:
         )
 
     def _find_obstacle(self, cookie: Cookie, *, exclude: Collection[str]) -> str | None:
-        """Why a cookie cannot be used, in a word or two; None if it can."""
+        """Why a cookie cannot be used, in one or two words; None if it can."""
         now, usage = self._clock.now(), self._usage[cookie.name]
         if cookie.name in exclude:
             return "excluded"

@@ -31,7 +31,7 @@ class CookieOutcome(StrEnum):
     ERROR = "error"
     # The platform asked for a captcha: the cookie must cool at once.
     CAPTCHA = "captcha"
-    # The request failed for another reason: a use that says nothing about the cookie.
+    # The request failed for a reason that says nothing about the cookie; it counts only as a use.
     UNRELATED = "unrelated"
 
 

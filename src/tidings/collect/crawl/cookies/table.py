@@ -40,13 +40,14 @@ cookies = Table(
     Column("last_used_at", BigInteger),
     # When a person last added or enabled the cookie: errors before that no longer count.
     Column("enabled_at", BigInteger, nullable=False),
-    # The browser that it came from; the platform may have bound the session to it.
+    # The User-Agent of the browser that it came from; the platform may have bound the session to it.
     Column("user_agent", Text),
-    # The latest end of its session, if anything tells.
+    # The latest end of its session, if known.
     Column("expires_at", BigInteger),
 )
 
-# Another program may have stored a Fernet token as text, and a text that is not UTF-8 would break the whole read.
+# Read as bytes: another program may have stored a Fernet token as text, and text that is not UTF-8 would break the
+# whole query.
 _ciphertext: Final = cast(cookies.c.cookie_encrypted, LargeBinary).label("ciphertext")
 _columns: Final = (*(column for column in cookies.c if column is not cookies.c.cookie_encrypted), _ciphertext)
 _lock_named: Final = (
@@ -61,7 +62,7 @@ Value = TypeVar("Value")
 
 
 class NamedCookie(Protocol):
-    """What its encryption binds a cookie to."""
+    """The name and platform to which its encryption binds a cookie."""
 
     @property
     def name(self) -> str: ...
@@ -79,7 +80,7 @@ class Cookie:
     priority: int
     # Uses in one UTC day.
     daily_limit: int
-    # As it was written; `settle_state` gives the present state.
+    # As stored; `settle_state` returns the present state.
     state: CookieState
     # The master key that encrypted it.
     encryption_key_id: str
@@ -131,7 +132,7 @@ def needs_sealing(cookie: Cookie, *, keys: KeyRing) -> bool:
 
 
 def _open_unbound(cookie: Cookie, *, keys: KeyRing) -> Secret | None:
-    """A cookie that was encrypted for its name alone, as all once were; None if this one was not."""
+    """A cookie that an earlier release encrypted for its name alone; None if this one was not."""
     place = _name_place(cookie) | {"row": cookie.name}
     try:
         return keys.decrypt(cookie.ciphertext, key_id=cookie.encryption_key_id, **place)

@@ -17,7 +17,7 @@ from tidings.collect.crawl.cookies.states import (
 )
 from tidings.collect.crawl.cookies.table import Cookie
 
-# A read of the table takes less: an outcome of meanwhile is not dropped.
+# Longer than a read of the table takes, so that an outcome during the read is kept.
 _RECENT: Final = timedelta(minutes=1)
 
 
@@ -25,8 +25,9 @@ _RECENT: Final = timedelta(minutes=1)
 class CookieUsage:
     """One cookie's use by this process.
 
-    Callers report uses, and the table counts them without saying whose they were. They are subtracted from our
-    unreported uses: a use that is never reported stays counted, and none is counted twice.
+    Callers report uses to the writer. The table counts them, but does not say which process they belong to. Growth of
+    the table's count is subtracted from our unreported uses: a use that is never reported stays counted, and none
+    counts twice.
     """
 
     # The UTC day of the counters.
@@ -49,7 +50,7 @@ class CookieUsage:
         return cls(day, cookie.enabled_at, CookieState(day=day), rules, counted=counted)
 
     def read(self, cookie: Cookie, *, at: datetime) -> None:
-        """Take over a new read of the table. Errors from before a person enabled the cookie are forgotten."""
+        """Merge a new read of the table. Errors from before a person enabled the cookie are dropped."""
         self._turn_day(at)
         stored = settle_state(cookie.state, at=at)
         counted = stored.daily_used

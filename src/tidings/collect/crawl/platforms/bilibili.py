@@ -61,21 +61,21 @@ _SEARCH: Final = "/x/web-interface/wbi/search/type"
 _AUTHOR: Final = "/x/space/wbi/arc/search"
 _VIEW: Final = "/x/web-interface/view"
 _COMMENTS: Final = "/x/v2/reply/wbi/main"
-# These answer a bad signature with a plain refusal, so the next try needs new keys.
+# With these codes Bilibili refuses a bad signature, so the next try needs new keys.
 _PLAIN_REFUSALS: Final = frozenset({_AUTHOR, _COMMENTS})
 
 _MOST_PAGES: Final = 50
 _CHINA: Final = timezone(timedelta(hours=8))
-# From before the platform began until long after now.
+# Any time of publication: from before the platform existed until far in the future.
 _FIRST_SECOND: Final = 1
 _LAST_SECOND: Final = 4_102_416_000
 _KEY_LIFETIME: Final = timedelta(hours=1)
-# A year. A longer duration is an error of the platform.
+# A year, in seconds. A longer duration is an error of the platform.
 _LONGEST_SECONDS: Final = 365 * 86_400
 _BVID: Final = re.compile(r"BV[0-9A-Za-z]{10}")
 _MID: Final = re.compile(r"[1-9][0-9]{0,18}")
 _AID: Final = re.compile(r"av([1-9][0-9]{0,18})", re.IGNORECASE)
-# A page of comments: the video's number, and the platform's own mark.
+# A cursor of comments: the video's number, and the platform's own cursor.
 _CURSOR: Final = re.compile(r"([1-9][0-9]{0,18}) (\S{1,4000})")
 _COMMENTS_CLOSED: Final = 12002
 _CODES: Final = MappingProxyType(
@@ -151,12 +151,12 @@ class Bilibili:
         data = await self._ask_signed(_COMMENTS, asked, cookie=cookie, nothing=_COMMENTS_CLOSED)
         following = clean_text(pick(data, "cursor", "pagination_reply", "next_offset"))
         is_end = pick(data, "cursor", "is_end") is not False or following in ("", offset)
-        # Pinned comments stand in two places of the first page, and may come again later.
+        # The first page lists pinned comments twice, and a later page may repeat them.
         found = {comment.comment_id: comment for comment in _find_comments(data)}
         return CommentPage(comments=tuple(found.values()), cursor=None if is_end else f"{number} {following}")
 
     async def _find_place(self, reference: NoteReference, cursor: str, *, cookie: Secret | None) -> tuple[str, str]:
-        """The number of the video, which its comments are filed under, and the mark of the page."""
+        """The number of the video, by which comments are requested, and the platform's cursor."""
         if place := _CURSOR.fullmatch(cursor):
             return place[1], place[2]
         if cursor:
@@ -201,7 +201,7 @@ class Bilibili:
         client: PlatformClient | None = None,
         nothing: int | None = None,
     ) -> dict[str, Any]:
-        """The data of a successful answer to a signed request. The code `nothing` is one, without content."""
+        """The data of a successful answer to a signed request. The code `nothing` counts as success without data."""
         key = await self._find_key(cookie)
         query = key.sign(parameters, at=self._clock.now())
         try:
@@ -274,7 +274,7 @@ class Bilibili:
 
 
 def _name_period(period: SearchPeriod) -> dict[str, str]:
-    """The parameters of a period: its first and last second, of days in China. Both are needed."""
+    """The parameters of a period: its first and last second, for days in China's time zone. Bilibili needs both."""
     if period == SearchPeriod():
         return {}
     begin = _FIRST_SECOND if period.since is None else _find_midnight(period.since)

@@ -97,7 +97,7 @@ class PlatformClient:
     base_url: str
     # The platform's web page, which its requests name as Origin and Referer.
     page: str = ""
-    # Without it no cookie is sent, and no error blames one.
+    # If False, no cookie is sent, and no error blames one.
     needs_cookie: bool = True
     # HTTP statuses with a special meaning on this platform.
     statuses: Mapping[int, Meaning] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class PlatformClient:
     def _find_meaning(self, answer: Answer) -> Meaning:
         status = answer.status
         if status == 403 and not answer.body.lstrip().startswith(b"{"):
-            # The platform's own refusals are JSON; a page comes from the network in front of it.
+            # The platform's own refusals are JSON; an HTML page comes from a proxy in front of it.
             return BLOCKED
         if known := self.statuses.get(status) or _STATUSES.get(status):
             return known
@@ -202,8 +202,8 @@ def judge_failure(
 ) -> CrawlError:
     """The error of a fetch without an answer; the message holds no query and no header.
 
-    `platform`: named instead of the address, which is the operator's. `refused`: the code for an address that the guard
-    blocks, INVALID_INPUT if the caller chose the address.
+    `platform`: named instead of the address, if that is from the operator's settings. `refused`: the code for an
+    address that the guard blocks, INVALID_INPUT if the caller chose the address.
     """
     message = str(error) if platform is None else f"{platform}: {error.reason}"
     if isinstance(error, FetchTimeoutError):

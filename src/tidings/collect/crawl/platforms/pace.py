@@ -77,7 +77,7 @@ class LocalPace:
             await self._wait_in(target, interval)
             return
         queue = self._find_queue(target, cookie.fingerprint)
-        # The cookie's queue first: a request that waits for its cookie must not block the platform for others.
+        # The cookie's queue first, so that a request that waits for its cookie does not block the platform for others.
         queue.waiting += 1
         try:
             async with queue.turn:
@@ -90,7 +90,7 @@ class LocalPace:
 
     @asynccontextmanager
     async def _share_cookie(self, cookie: str) -> AsyncIterator[None]:
-        """Nobody else sends this cookie during the block and, if it ends well, within its interval after it."""
+        """No other process sends this cookie during the block and, if the block succeeds, for the interval after it."""
         if self._turns is None or not self._cookie_interval:
             yield
             return

@@ -56,13 +56,13 @@ class CommentPage:
 
     # In the platform's order. A reply follows the comment that it belongs to.
     comments: tuple[Comment, ...]
-    # Asks for the next page; None at the end. Its content is the platform's own affair.
+    # The cursor of the next page; None at the end. Only the platform knows its format.
     cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPeriod:
-    """When the notes of a search were published, in days of the platform's own time zone."""
+    """The period in which the notes of a search were published, in days of the platform's time zone."""
 
     # On this day or later.
     since: date | None = None
@@ -81,7 +81,7 @@ class NoteReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """Who is logged in with a cookie, as far as the platform tells."""
+    """Who is logged in with a cookie, as far as the platform says."""
 
     is_logged_in: bool
     account_id: str = ""
@@ -110,7 +110,7 @@ class PlatformTools:
     base_url: str | None = None
     # The limit of one request.
     timeout: timedelta = DEFAULT_TIMEOUT
-    # The limit of a whole search. A search of several requests answers with partial results before it.
+    # The time limit of a whole search. A search of several requests returns partial results before it.
     search_limit: timedelta = DEFAULT_SEARCH_LIMIT
     # The feeds that the open web is searched in.
     feeds: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class ChecksKeywords(Protocol):
     """A platform that cannot search for every keyword as it is set up; optional."""
 
     def check_keyword(self, keyword: str) -> None:
-        """Raises CrawlError if a search for this keyword cannot work. Asks nothing."""
+        """Raises CrawlError if a search for this keyword cannot work. Sends no request."""
 
 
 @runtime_checkable
@@ -175,7 +175,7 @@ class ChecksSessions(Protocol):
     """A platform that can tell who is logged in; optional."""
 
     async def check_session(self, cookie: Secret) -> SessionInfo:
-        """Ask who is logged in, without touching a note. Raises CrawlError."""
+        """Ask who is logged in, without reading a note. Raises CrawlError."""
 
 
 def read_author(keyword: str) -> str | None:
@@ -185,9 +185,8 @@ def read_author(keyword: str) -> str | None:
 
 
 def read_period(keyword: str) -> tuple[str, SearchPeriod | None]:
-    """The words of a keyword, and its period, such as `tea since:2026-01-01 until:2026-02-01`; None without one.
-
-    Raises CrawlError for a period that is none.
+    """The words of a keyword such as `tea since:2026-01-01 until:2026-02-01`, and its period; None without one. Raises
+    CrawlError for an invalid period.
     """
     days = {name: _read_day(text) for name, text in _PERIOD.findall(keyword)}
     if not days:

@@ -80,7 +80,7 @@ def _name_all(offered: Iterable[str]) -> tuple[str, ...]:
 
 
 def _list_offered() -> dict[str, EntryPoint]:
-    """The platforms of packages. A name that is taken is refused, because a platform gets the cookies of its name."""
+    """The platforms of packages. A name in use is refused, because a platform gets the cookies of its name."""
     offered: dict[str, EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         if not _NAME.fullmatch(entry.name) or entry.name in BUILT_IN or entry.name in offered:

@@ -1,9 +1,7 @@
-"""Turns that all processes on one PostgreSQL share: advisory locks that their holder keeps for the interval.
-
-They need no right to write. A process that dies loses its connection, and with it the locks. A platform is asked all
-the time, so each of its turns waits for the lock on a connection of its own, first come, first served. Hosts of the
-open web and cookies are many and seldom contended. One connection has the locks of all of them, and a process that does
-not get one asks again soon.
+"""Turns that all processes on one PostgreSQL share: advisory locks that their holder keeps for the interval. They need
+no right to write. A process that dies loses its connection, and with it the locks. A platform gets many requests, so
+each waits for the lock on a connection of its own, first come, first served. Hosts of the open web and cookies are many
+and seldom contended. One connection has the locks of all of them, and a process that does not get one tries again soon.
 """
 
 import asyncio
@@ -21,9 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.core.clock import Clock
 from tidings.core.db.database import ReadableDatabase
 
-# The way from the turn to the wire differs by about so much.
+# About the variation of the time between turn and wire.
 _TOLERANCE: Final = timedelta(milliseconds=5)
-# A turn that is held until its owner says for how long.
+# A turn that is held until its owner sets its end.
 _UNTIL_SENT: Final = timedelta(hours=1)
 _ASK_AGAIN: Final = (0.02, 0.06)
 
@@ -62,7 +60,7 @@ class SharedTurns:
         await self._others.take(f"cookie:{cookie}")
 
     def end_cookie(self, cookie: str, interval: timedelta) -> None:
-        """The cookie was sent now, or with an interval of 0 it was not: others may use it after the interval."""
+        """The cookie was just sent; others may use it after the interval. With an interval of 0, it was not sent."""
         self._others.end_after(f"cookie:{cookie}", interval)
 
     async def _hold(self, target: str, interval: timedelta, taken: "asyncio.Future[None]") -> None:
@@ -72,7 +70,7 @@ class SharedTurns:
                 if not taken.done():
                     taken.set_result(None)
                 await self._clock.sleep(interval + _TOLERANCE)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the turn gets it
+        except Exception as error:  # noqa: BLE001 - the waiting caller gets it
             if not taken.done():
                 taken.set_exception(error)
 
@@ -92,13 +90,14 @@ class _SessionLocks:
         self._clock = clock
         self._session: AsyncConnection | None = None
         self._asking = asyncio.Lock()
-        # The locks of this process, by name, each with the task that gives it back. A session would get them twice.
+        # The locks of this process, by name, each with the task that releases it. PostgreSQL would grant one session a
+        # lock twice.
         self._held: dict[str, asyncio.Task[None]] = {}
 
     async def take(self, name: str) -> None:
         """Wait for the lock, and keep it until `end_after`."""
         while not await self._try(name):
-            # At random, so that no process is always the first.
+            # A random wait, so that no process is always the first.
             await self._clock.sleep(timedelta(seconds=random.uniform(*_ASK_AGAIN)))  # noqa: S311
 
     def end_after(self, name: str, interval: timedelta) -> None:

@@ -53,7 +53,7 @@ DEFAULT_BASE: Final = "https://m.weibo.cn"
 
 _POST: Final = 9
 _ID: Final = re.compile(r"[0-9A-Za-z]{5,32}")
-# A page of comments: the platform's two marks, or a page number of the older list.
+# A cursor of comments: the platform's two values, or a page number of the older list.
 _CURSOR: Final = re.compile(r"([1-9][0-9]{0,30}) ([0-9]{1,3})|page ([1-9][0-9]{0,5})")
 _TOPIC: Final = re.compile(r"#([^#\n]{1,60})#")
 _LOGIN: Final = blame_cookie("the session is refused, log in again")
@@ -119,7 +119,7 @@ class Weibo:
         query = f"id={number}&mid={number}&max_id_type={kind}" + (f"&max_id={following}" if following else "")
         answer = await self._send("/comments/hotflow", query=query, cookie=cookie, page=number, accept=(200, 403))
         if answer.status == 403:
-            # The platform refuses this list for posts of some age, and has another for them.
+            # The platform refuses this list for older posts, which have another one.
             return await self._list_older(number, 1, cookie=cookie)
         return self._read_comments(answer, following=following)
 
@@ -144,7 +144,7 @@ class Weibo:
         return CommentPage(comments=tuple(found.values()), cursor=None if is_end else cursor)
 
     async def _read_long_text(self, note_id: str, *, cookie: Secret | None) -> str:
-        """The whole text of a post that is shown cut off. Raises CrawlError: a part is no note."""
+        """The whole text of a post that is shown cut off. Raises CrawlError, because a part of a text is not stored."""
         data = self._read_data(await self._ask("/statuses/extend", query=f"id={note_id}", cookie=cookie))
         text = data.get("longTextContent")
         if not isinstance(text, str) or not text:
@@ -199,7 +199,7 @@ class Weibo:
 
 
 def _name_page(cookie: Secret | None) -> dict[str, str]:
-    """The headers of the mobile page's own requests. Its token is a part of the cookie."""
+    """The headers of the mobile page's own requests. Their token comes from the cookie."""
     headers = {"X-Requested-With": "XMLHttpRequest", "MWeibo-Pwa": "1"}
     token = read_cookies(cookie.reveal()).get("XSRF-TOKEN") if cookie else None
     return headers | ({"X-XSRF-TOKEN": token} if token else {})
@@ -256,7 +256,7 @@ def _read_note(post: dict[str, Any]) -> Note:
 
 
 def _find_number(reference: NoteReference) -> str:
-    """The number of a post, which its comments are filed under. The address of a collected note has it."""
+    """The number of a post, by which its comments are requested. The URL of a collected note contains it."""
     for name in (reference.note_id, urlsplit(reference.url or "").path.rpartition("/")[2]):
         if name.isdecimal() and _ID.fullmatch(name):
             return name

@@ -69,7 +69,7 @@ _IMAGE_FORMATS: Final = "jpg,webp,avif"
 _SOURCE: Final = "pc_search"
 _ID: Final = re.compile(r"[0-9a-f]{24}")
 _CURSOR: Final = re.compile(r"[A-Za-z0-9+/=_-]{0,256}")
-# Authors whose next pages are known.
+# Authors whose cursors are kept.
 _MOST_AUTHORS: Final = 1_000
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,256}")
 _NOT_NOTES: Final = frozenset({"rec_query", "hot_query"})
@@ -139,7 +139,7 @@ class Xiaohongshu:
         return _read_note(card, token=token)
 
     async def list_notes(self, author_id: str, *, page: int, cookie: Secret | None) -> SearchPage:
-        """Pages before this one are read again if their end is not known."""
+        """Reads the earlier pages again if the cursor of this one is not known."""
         if not _ID.fullmatch(author_id):
             raise CrawlError(ErrorCode.INVALID_INPUT, "the id of a Xiaohongshu author has 24 hexadecimal digits")
         known = max((at for (of, at) in self._cursors if of == author_id and at <= page), default=1)
@@ -189,7 +189,7 @@ class Xiaohongshu:
 
     async def check_session(self, cookie: Secret) -> SessionInfo:
         data = await self._read(_ME, {}, cookie=cookie)
-        # A stranger is welcome too, as a guest.
+        # Without a login the platform answers as for a guest.
         if data.get("guest") is not False:
             return SessionInfo(is_logged_in=False)
         name, number = clean_text(data.get("nickname")), clean_text(data.get("user_id"))

@@ -1,5 +1,5 @@
 """Leases and results of comment threads. A lease is for one page. One guarded transaction stores its comments and the
-mark of the next page, so an execution that dies costs at most the page that it was reading.
+cursor of the next page, so an execution that dies costs at most the page that it was reading.
 
 Same locks, fencing, retries, pauses and recovery as for candidates; the rules are in `leases`, `values` and `pauses`.
 """
@@ -43,8 +43,8 @@ from tidings.core.db.database import Database
 from tidings.core.executions import Execution, Executions
 from tidings.core.logs.logger import get_logger
 
-# The waits of a page that could not be read. They are long, because a platform's comments can be out of order for a
-# while although its notes are not, and a page waits for nobody.
+# The waits after a page that could not be read. They are long, because a platform's comments may fail for a while
+# although its notes can be read, and comments are not urgent.
 WAITS: Final = (timedelta(minutes=1), timedelta(minutes=15), timedelta(minutes=60))
 _PAGE_READ: Final = frozenset({StageAction.MORE, StageAction.DONE})
 _PAGE_FAILED: Final = frozenset({StageAction.RETRY, StageAction.FAILED})
@@ -143,7 +143,7 @@ class CommentStage:
         *,
         at: datetime,
     ) -> SettledThread:
-        """Store a page: each comment once, with what this reading says of it, and where the next page begins."""
+        """Store a page: each comment once, with its present values, and the cursor of the next page."""
         # PostgreSQL limits the length of a key.
         whole = {each.comment_id: each for each in page.comments if 0 < len(each.comment_id) <= LONGEST_NOTE_ID}
         wanted = list(whole.values())[: max(0, before.wanted - before.found)]

@@ -38,7 +38,7 @@ async def begin_threads(
 async def begin_threads_of(
     connection: AsyncConnection, database: Database, *, platform: str, keyword: str, wanted: int, at: datetime
 ) -> None:
-    """Read the comments of all notes that this keyword has found, unless as many were read before."""
+    """Read the comments of all notes that this keyword has found, unless at least as many were read before."""
     beginning = _describe_beginning(at)
     values = {name: _write_literal(value) for name, value in beginning.items()}
     found = select(
@@ -75,7 +75,7 @@ async def end_threads_of(connection: AsyncConnection, *, platform: str, keyword:
 
 async def delete_comments(connection: AsyncConnection, *, platform: str, note_id: str) -> None:
     """Delete the thread of a note and its comments."""
-    # The thread first: an execution that holds its row writes its page before we look for comments.
+    # Delete the thread first: an execution that has locked its row then stores its page before we delete the comments.
     for table in (comment_threads, comments):
         await connection.execute(delete(table).filter_by(platform=platform, note_id=note_id))
 

@@ -1,4 +1,4 @@
-"""The values that go into the writing of comments and come out of it. Pure."""
+"""The arguments and results of writing comments. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ class LeasedThread:
     platform: str
     note_id: str
     note_url: str
-    # The platform's mark of the page; empty for the first.
+    # The platform's cursor of the page; empty for the first.
     cursor: str
-    # How many comments are wanted of the note, and how many the pages before brought.
+    # How many comments of the note are wanted, and how many the earlier pages had.
     wanted: int
     found: int
     # Failed attempts so far.
@@ -33,7 +33,7 @@ class ReadComments:
 
     note_id: str
     comments: Sequence[Comment]
-    # The platform's mark of the next page; None at the end.
+    # The platform's cursor of the next page; None at the end.
     cursor: str | None
     cookie_used: str | None = None
 

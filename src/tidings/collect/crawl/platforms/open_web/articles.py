@@ -13,11 +13,11 @@ from tidings.collect.notes import Author, Note, NoteKind, clean_text, parse_plat
 from tidings.core.charsets import find_charset
 
 _SEPARATORS: Final = re.compile(r"[,，;；、]")
-# No guessing from numbers on the page: no date is better than a wrong one.
+# Do not guess dates from numbers on the page: no date is better than a wrong one.
 _DATES: Final = {"extensive_search": False, "original_date": True, "outputformat": "%Y-%m-%dT%H:%M:%S%z"}
 
 
-# A page may list a million.
+# A page may list a million tags.
 _MOST_TAGS: Final = 100
 _LONGEST_TAGS: Final = 20_000
 

@@ -24,10 +24,10 @@ DEFAULT_RETRY_AFTER: Final = timedelta(minutes=1)
 _LIFETIME: Final = timedelta(hours=1)
 _FAILURE_LIFETIME: Final = timedelta(minutes=1)
 _LONGEST: Final = 500 * 1024
-# One byte more shows whether the file is longer.
+# One byte more than the limit shows whether the file is longer.
 _TAKEN: Final = _LONGEST + 1
 _MOST_SITES: Final = 1_000
-# Of all sites together; most have less than a kilobyte.
+# Characters of all cached rules together; most sites have less than a kilobyte.
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _SELECT: Final = "tidings.core.net.robots_rules:select_rules"
 _JUDGE: Final = "tidings.core.net.robots_rules:judge_url"

@@ -41,7 +41,7 @@ _READERS: Final = 2
 _READ_ARTICLE: Final = "tidings.collect.crawl.platforms.open_web.articles:describe_article"
 _LIST_ENTRIES: Final = "tidings.collect.crawl.platforms.open_web.feeds:list_entries"
 _FIND_FEED: Final = "tidings.collect.crawl.platforms.open_web.feeds:find_feed"
-# At most this part of a search's time is reserved for answering with partial results.
+# At most this share of a search's time limit is reserved for answering with partial results.
 _RESERVE: Final = timedelta(seconds=1)
 _ACCEPT: Final = "text/html,application/xhtml+xml,application/rss+xml,application/atom+xml,application/xml;q=0.9"
 _GONE: Final = blame_input("the page does not exist")
@@ -76,7 +76,7 @@ NO_FEED = (
 
 
 class _ClosedSites:
-    """The sites that asked us to wait (Retry-After), until when."""
+    """The sites that asked us to wait (Retry-After), and until when."""
 
     def __init__(self) -> None:
         self._until: dict[str, datetime] = {}
@@ -87,7 +87,7 @@ class _ClosedSites:
         self._until[name_pace_key(url)] = until
 
     def find_wait(self, url: Url, *, at: datetime) -> timedelta | None:
-        """How long the site must still be left alone; None if it may be asked."""
+        """How long to wait before the next request to the site; None if it may be sent now."""
         until = self._until.get(name_pace_key(url))
         return until - at if until is not None and until > at else None
 
@@ -122,7 +122,7 @@ class Web:
         page = await self._fetch(url)
         if not page.content_type.lower().startswith(_PAGE_TYPES):
             raise _refuse(_NO_PAGE, page.url)
-        # The note id is of the requested URL: a redirect must not make another note of it.
+        # The note id comes from the requested URL, so that a redirect does not make another note.
         name, address = name_page(url.text), url.text
         described = await self._read(
             page, _READ_ARTICLE, platform=self.name, note_id=name, url=address, content_type=page.content_type
@@ -186,7 +186,7 @@ class Web:
         return None if entries is None else tuple(FeedEntry(*entry) for entry in entries)
 
     async def _read(self, page: _Page, function: str, **arguments: str) -> Any:
-        """Read a page in a child process. The end of the caller's time ends the child too."""
+        """Read a page in a child process, which is killed at the caller's time limit."""
         try:
             return await self._readers.run(function, page.body, **arguments)
         except ChildError as error:
@@ -231,7 +231,8 @@ class Web:
         return _Page(answer.url, answer.headers.get("Content-Type", "text/html"), body)
 
     def _judge_status(self, answer: Answer) -> CrawlError:
-        """A site that asks us to wait gets no request before that; a refused page is the page's own failure."""
+        """Raise the error of a status. If the site asks us to wait, no request is sent before that. A refused page is
+        an error of that page alone."""
         sign, asked = f"HTTP {answer.status}", read_retry_after(answer.headers, clock=self._tools.clock)
         if answer.status == 429 or (answer.status == 503 and asked is not None):
             wait = DEFAULT_RETRY_AFTER if asked is None else asked
