@@ -18,6 +18,8 @@ class Browser:
         self.api = api
         self.cookies: dict[str, str] = {}
         self.form_key = ""
+        # Sent with every request.
+        self.headers: list[tuple[str, str]] = []
 
     async def get(self, target: str) -> Answer:
         return await self._ask("GET", target)
@@ -26,13 +28,15 @@ class Browser:
         return await self._ask("POST", target, urlencode({"form_key": self.form_key, **fields}).encode())
 
     async def sign_in(self, token: str = ADMIN, **fields: str) -> Answer:
+        """Sign in; returns the redirect to the page that was wanted, or the refusal."""
         answer = await self.post("/sign-in", token=token, **fields)
         if answer.status == 303:
+            answer = await self.get(answer.headers["location"])
             await self.get("/")
         return answer
 
     async def _ask(self, method: str, target: str, body: bytes | None = None) -> Answer:
-        headers = [HTML] + ([FORM] if body is not None else [])
+        headers = [HTML, *self.headers] + ([FORM] if body is not None else [])
         if self.cookies:
             headers.append(("Cookie", "; ".join(f"{name}={value}" for name, value in self.cookies.items())))
         answer = await self.api.stage.ask(method, target, token=None, headers=headers, body=body)

@@ -1,5 +1,6 @@
 """Signing in: sessions, forms that cannot be forged, and who sees what."""
 
+import html
 import re
 from collections.abc import AsyncIterator
 from ipaddress import ip_network
@@ -10,7 +11,11 @@ import pytest
 
 from tests.web.api_stage import ApiStage, open_api
 from tests.web.pages.browser import FORM, HTML, Browser
+from tests.web.pages.test_notes_pages import NOTE, store
 from tests.web.stage import ADMIN
+from tidings.announce.execution.alerts import AnnounceAlert
+from tidings.collect.alerts.kinds import CollectAlert
+from tidings.core.alerts.events import Alert
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.web.pages import access
@@ -33,6 +38,37 @@ async def test_a_browser_is_led_to_sign_in_and_back(api: ApiStage) -> None:
     assert (await browser.get("/sites")).status == 200
 
 
+async def test_a_browser_without_cookies_is_told_so(api: ApiStage) -> None:
+    """The token is right, and the session is lost: not the empty form again."""
+    browser = Browser(api)
+    answer = await browser.post("/sign-in", token=ADMIN, next="/sites")
+    browser.cookies.clear()
+    page = await browser.get(answer.headers["location"])
+    assert (page.status, "Your browser did not keep the session" in page.text) == (200, True)
+
+
+async def test_a_link_of_another_site_leads_who_is_signed_in_to_its_page(api: ApiStage) -> None:
+    """The strict cookie does not come with it: the page of signing in offers the way, which a person has to press."""
+    browser, stranger = Browser(api), Browser(api)
+    await browser.sign_in()
+    stranger.headers = [("Sec-Fetch-Site", "cross-site")]
+    arrived = await stranger.get("/sites?state=paused")
+    page = await stranger.get(arrived.headers["location"])
+    [link] = re.findall(r'href="(/sign-in[^"]*)"', page.text)
+    assert (await browser.get(html.unescape(link))).headers["location"] == "/sites?state=paused"
+    assert 'href="/sign-in' not in (await Browser(api).get("/sign-in")).text
+
+
+@pytest.mark.parametrize("path", ["/sign-in", "/preferences"])
+async def test_another_site_signs_nobody_in_and_changes_no_preference(api: ApiStage, path: str) -> None:
+    """CSRF without a session: nobody is signed in to an account that somebody else chose."""
+    browser = Browser(api)
+    browser.headers = [("Sec-Fetch-Site", "cross-site")]
+    answer = await browser.post(path, token=ADMIN, language="zh")
+    assert (answer.status, browser.cookies) == (403, {})
+    assert "Another site sent this form" in answer.text
+
+
 async def test_a_program_gets_401_and_no_page(api: ApiStage) -> None:
     answer = await api.stage.ask("GET", "/api/sites", token=None, headers=[HTML])
     assert answer.status == 401
@@ -41,7 +77,7 @@ async def test_a_program_gets_401_and_no_page(api: ApiStage) -> None:
 
 async def test_the_session_cookie_is_strict_and_holds_no_token(api: ApiStage) -> None:
     browser = Browser(api)
-    answer = await browser.sign_in()
+    answer = await browser.post("/sign-in", token=ADMIN)
     [cookie] = answer.headers.getlist("set-cookie")
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
     assert ADMIN not in cookie
@@ -118,10 +154,43 @@ async def test_sign_in_never_leads_elsewhere(api: ApiStage, elsewhere: str) -> N
 async def test_the_scope_decides_what_is_shown(api: ApiStage) -> None:
     browser = Browser(api)
     await browser.sign_in("metrics-token-0123456789abcdef")
-    answer = await browser.get("/")
-    assert answer.status == 403
+    home = await browser.get("/")
+    assert (home.status, home.headers["location"]) == (303, "/docs")
+    answer = await browser.get("/docs")
+    assert answer.status == 200
     assert 'href="/sites"' not in answer.text
-    assert 'href="/docs"' in answer.text
+    assert (await browser.get("/sites")).status == 403
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("scope", "group"), [*((scope, None) for scope in Scope), (Scope.VIEWER, "acme")])
+async def test_no_link_leads_a_token_to_a_page_that_it_may_not_open(
+    api: ApiStage, scope: Scope, group: str | None
+) -> None:
+    """From the first page on, over every link of the dashboard, with an alert of each pipeline."""
+    site = await api.add_site(group="acme")
+    await store(api.installation, NOTE, failed="gone")
+    async with api.installation.database.write() as connection:
+        for kind, subject in ((AnnounceAlert.CHANNEL_BROKEN, site["id"]), (CollectAlert.NO_ACTIVE_COOKIE, "bilibili")):
+            await api.installation.alerts.raise_alert(
+                connection, Alert(kind=kind, subject=subject, reason="refused", action="look")
+            )
+    number = 1 if scope is Scope.SITE else None
+    made = await api.installation.tokens.make(scope, name="someone", group=group, site=number)
+    browser = Browser(api)
+    home = await browser.sign_in(made.reveal())
+    waiting, seen = [home.headers["location"]], set[str]()
+    while waiting:
+        path = waiting.pop()
+        seen.add(path)
+        answer = await browser.get(path)
+        assert answer.status in (200, 303), (path, answer.status)
+        links = [*re.findall(r'href="(/[^"#]*)', answer.text), answer.headers.get("location", "")]
+        waiting += (
+            {html.unescape(each) for each in links if each.startswith("/") and "xlsx" not in each} - seen - set(waiting)
+        )
+    assert "/docs" in seen
+    assert len(seen) > (20 if scope is Scope.ADMIN else 1)
 
 
 async def test_pages_cannot_be_framed_and_run_only_our_script(api: ApiStage) -> None:
@@ -183,3 +252,18 @@ async def test_behind_a_trusted_https_proxy_the_cookie_is_bound_to_this_host(
         assert cookie.partition("=")[0] == name
         assert ("Secure" in cookie.split("; ")) == name.startswith("__Host-")
         assert "Domain" not in cookie
+
+
+@pytest.mark.parametrize("proxies", ["192.0.2.0/24", "203.0.113.0/24"])
+async def test_signing_out_takes_the_cookie_away_behind_https_too(
+    sqlite_url: str, tmp_path: Path, proxies: str
+) -> None:
+    """A browser deletes a `__Host-` cookie only where the answer says Secure, as it takes one only so."""
+    async with open_api(sqlite_url, tmp_path, trusted_proxies=(ip_network(proxies),)) as api:
+        browser = Browser(api)
+        browser.headers = [("X-Forwarded-Proto", "https")]
+        await browser.sign_in()
+        answer = await browser.post("/sign-out")
+        [cookie] = answer.headers.getlist("set-cookie")
+        assert cookie.startswith("__Host-") == ("Secure" in cookie.split("; ")) == (proxies == "192.0.2.0/24")
+        assert "Max-Age=0" in cookie

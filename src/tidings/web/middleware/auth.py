@@ -36,6 +36,8 @@ GRANT: Final = "tidings.grant"
 SESSION: Final = "tidings.session"
 SIGN_IN: Final = "/sign-in"
 
+# The beginning of a cookie's name that browsers keep to one host.
+_HOST: Final = "__Host-"
 # Everybody may load these, signed in or not.
 _OPEN_PAGES: Final = (SIGN_IN, "/preferences", "/static/")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -134,7 +136,12 @@ class AuthMiddleware:
 
 def name_session_cookie(*, secure: bool) -> str:
     """The session cookie's name. Browsers keep a `__Host-` cookie to https, this host and the path `/`."""
-    return "__Host-tidings-session" if secure else "tidings-session"
+    return f"{_HOST}tidings-session" if secure else "tidings-session"
+
+
+def is_host_bound(cookie: str) -> bool:
+    """Whether browsers take and delete this cookie only with the attribute Secure."""
+    return cookie.startswith(_HOST)
 
 
 def _locate_sign_in(connection: Connection) -> str:
@@ -171,7 +178,7 @@ class Requirement(HTTPBearer):
         changes_state = request.method not in _SAFE_METHODS if self._changes_state is None else self._changes_state
         if changes_state:
             _refuse_session(request)
-            _refuse_cross_site(request)
+            refuse_cross_site(request)
         check_query(request)
         return grant
 
@@ -194,9 +201,15 @@ def require(*scopes: Scope, changes_state: bool | None = None) -> Any:
     return Security(Requirement(scopes, changes_state=changes_state), scopes=[scope.value for scope in scopes])
 
 
-def _refuse_cross_site(request: Request) -> None:
+def comes_from_elsewhere(request: Request) -> bool:
+    """Whether the browser says that a page of another site made it send this."""
     # A header that is sent twice could be read either way.
-    if "cross-site" in ",".join(request.headers.getlist("sec-fetch-site")).lower():
+    return "cross-site" in ",".join(request.headers.getlist("sec-fetch-site")).lower()
+
+
+def refuse_cross_site(request: Request) -> None:
+    """Raises a 403 problem for what a page of another site made the browser send."""
+    if comes_from_elsewhere(request):
         problem(403, "cross_site", "a page of another site may not do this")
 
 

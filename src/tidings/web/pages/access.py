@@ -1,6 +1,8 @@
 """Sign-in, sign-out, language and theme, and static files."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -9,12 +11,22 @@ from tidings.core.net.addresses import Network
 from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.sessions import LIFETIME, WebSession
 from tidings.web.errors import problem
-from tidings.web.middleware.auth import SESSION, SIGN_IN, Authenticator, name_session_cookie
+from tidings.web.middleware.auth import (
+    SESSION,
+    SIGN_IN,
+    Authenticator,
+    comes_from_elsewhere,
+    is_host_bound,
+    name_session_cookie,
+)
 from tidings.web.middleware.callers import WrongTries, find_caller, is_secure
 from tidings.web.pages.view.forms import read_form, read_open_form
 from tidings.web.pages.view.rendering import ASSET_TYPES, THEMES, PageRenderer, check_local, set_preference
 from tidings.web.pages.view.routing import Dashboard, make_page_router
 from tidings.web.pages.view.texts import PageLanguage
+
+# Marks the first page after a right token: if the session's cookie is missing there, the browser did not keep it.
+_SIGNED_IN: Final = "signed_in"
 
 
 def make_access_router(
@@ -27,10 +39,14 @@ def make_access_router(
         return name_session_cookie(secure=is_secure(request.scope, trusted_proxies=trusted_proxies))
 
     @router.get("/sign-in")
-    async def show_sign_in(request: Request, next: str = "/") -> Response:  # noqa: A002 - the query's name
+    async def show_sign_in(request: Request, next: str = "/", signed_in: bool = False) -> Response:  # noqa: A002 - the query's name
+        back, texts = check_local(next), renderer.texts(request)
         if request.scope.get(SESSION) is not None:
-            return renderer.redirect(check_local(next))
-        return renderer.render(request, "sign_in.html", next=check_local(next), problem=None)
+            return renderer.redirect(back)
+        shown = {name: texts(f"sign_in.no_cookie.{name}") for name in ("title", "text")} if signed_in else None
+        # A link of another site brings no strict cookie, so who is signed in looks like a stranger.
+        again = f"{SIGN_IN}?{urlencode({'next': back})}" if comes_from_elsewhere(request) else ""
+        return renderer.render(request, "sign_in.html", next=back, problem=shown, again=again)
 
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
@@ -41,14 +57,14 @@ def make_access_router(
         wait = tries.find_wait(caller)
         if wait is None and await authenticator.identify(token) is not None:
             session_id = await dashboard.sessions.open(Secret(token))
-            response = renderer.redirect(back)
+            response = renderer.redirect(f"{SIGN_IN}?{urlencode({'next': back, _SIGNED_IN: 'true'})}")
             _set_session_cookie(response, name_cookie(request), session_id)
             return response
         wait = wait if wait is not None else tries.add(caller)
         key = "sign_in.wrong" if wait is None else "sign_in.too_many"
         shown = {"title": texts(f"{key}.title"), "text": texts(f"{key}.text", seconds=wait)}
         status = 401 if wait is None else 429
-        return renderer.render(request, "sign_in.html", status=status, next=back, problem=shown)
+        return renderer.render(request, "sign_in.html", status=status, next=back, problem=shown, again="")
 
     _add_sign_out(router, dashboard, name_cookie)
     _add_preferences(router, renderer)
@@ -63,7 +79,8 @@ def _add_sign_out(router: APIRouter, dashboard: Dashboard, name_cookie: Callable
         session: WebSession = request.scope[SESSION]
         await dashboard.sessions.close(session)
         response = dashboard.renderer.redirect(SIGN_IN)
-        response.delete_cookie(name_cookie(request))
+        name = name_cookie(request)
+        response.delete_cookie(name, secure=is_host_bound(name), httponly=True, samesite="strict")
         return response
 
 
@@ -95,6 +112,6 @@ def _set_session_cookie(response: Response, name: str, session_id: Secret) -> No
         session_id.reveal(),
         max_age=round(LIFETIME.total_seconds()),
         httponly=True,
-        secure=name.startswith("__Host-"),
+        secure=is_host_bound(name),
         samesite="strict",
     )

@@ -117,7 +117,7 @@ def find_kind(name: str) -> AlertKind | None:
 
 
 def _find_action(alert: OpenCondition, *, may_change: bool) -> tuple[str, str]:
-    """The address and the words of the alert's button."""
+    """The address and the words of the alert's button. A viewer may open no page of collect: there is no address."""
     if alert.kind in set(AnnounceAlert):
         site = locate_site(alert.subject.partition(" at ")[0])
         if alert.kind == AnnounceAlert.MANY_FAILURES:
@@ -126,6 +126,8 @@ def _find_action(alert: OpenCondition, *, may_change: bool) -> tuple[str, str]:
             field = _KEY_FIELDS.get(alert.subject.partition(" at ")[2], "indexnowKey")
             return f"{site}/settings#field-{field}", "to_key"
         return site, "to_site"
+    if not may_change:
+        return "", "to_candidates"
     if "cookie" in alert.kind:
         return "/cookies", "to_cookies"
     return ("/keywords", "to_keywords") if "search" in alert.kind else ("/candidates", "to_candidates")

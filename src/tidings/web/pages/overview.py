@@ -24,7 +24,8 @@ from tidings.announce.overview import (
     list_sites,
 )
 from tidings.collect.status.overview import CollectionSummary, read_collection
-from tidings.core.secrets.scopes import Scope
+from tidings.core.secrets.scopes import Grant, Scope
+from tidings.web.middleware.auth import GRANT
 from tidings.web.pages.alerts import fold_alerts
 from tidings.web.pages.collect import describe_collection
 from tidings.web.pages.view.charts import SmallBars, draw_small_bars
@@ -36,6 +37,8 @@ from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_rou
 PAGE_SIZES: Final = {"/": 10, "/sites": 25}
 _LONGEST_SEARCH: Final = 100
 _SHOWN_ALERTS: Final = 5
+# A database takes no offset of any size.
+_FURTHEST: Final = 1_000_000
 
 _SEGMENTS: Final[Mapping[str, Sequence[SiteCondition]]] = {
     "": (),
@@ -102,18 +105,20 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
         q: str = Query("", max_length=_LONGEST_SEARCH),
         state: str = "",
         sort: str = SiteOrder.URGENT.value,
-        start: int = Query(0, ge=0, alias="from"),
+        start: int = Query(0, ge=0, le=_FURTHEST, alias="from"),
     ) -> Response:
-        grant = require_scope(request, Scope.VIEWER)
-        if grant.group is not None:
+        grant: Grant = request.scope[GRANT]
+        if not grant.allows((Scope.VIEWER,)) or grant.group is not None:
             # The figures of the overview are of all sites.
-            return dashboard.renderer.redirect("/sites")
+            return dashboard.renderer.redirect(dashboard.renderer.find_home(request))
         formats = dashboard.renderer.formats(request)
         shown = await _make_list(dashboard, formats, SiteQuery("/", q, state, sort, start))
         installation = dashboard.installation
         alerts = await installation.alerts.list_open(limit=_SHOWN_ALERTS)
         open_alerts = len(alerts) if len(alerts) < _SHOWN_ALERTS else await installation.alerts.count_open()
-        collection = await read_collection(installation.database, clock=installation.clock)
+        # A viewer sees what announce does.
+        sees_notes = grant.allows((Scope.WORKFLOW,))
+        collection = await read_collection(installation.database, clock=installation.clock) if sees_notes else None
         return dashboard.renderer.render(
             request,
             "overview.html",
@@ -121,7 +126,10 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
             alerts=fold_alerts(alerts, formats, may_change=grant.scope is not Scope.VIEWER),
             figures=await _make_figures(dashboard, formats, shown["page"], collection),
             list=shown,
-            collection=describe_collection(collection, formats, mirrored=installation.collect.mirror is not None),
+            sees_notes=sees_notes,
+            collection=None
+            if collection is None
+            else describe_collection(collection, formats, mirrored=installation.collect.mirror is not None),
         )
 
     @router.get("/sites")
@@ -130,7 +138,7 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
         q: str = Query("", max_length=_LONGEST_SEARCH),
         state: str = "",
         sort: str = SiteOrder.URGENT.value,
-        start: int = Query(0, ge=0, alias="from"),
+        start: int = Query(0, ge=0, le=_FURTHEST, alias="from"),
         group: str = Query("", max_length=_LONGEST_SEARCH),
     ) -> Response:
         grant = require_scope(request, Scope.VIEWER)
@@ -298,7 +306,7 @@ def _describe_channel(site: SiteSummary, channel: Channel, formats: Formats) -> 
 
 
 async def _make_figures(
-    dashboard: Dashboard, formats: Formats, page: SitePage, collection: CollectionSummary
+    dashboard: Dashboard, formats: Formats, page: SitePage, collection: CollectionSummary | None
 ) -> list[dict[str, Any]]:
     """At most four key figures, each with a link to its list."""
     today = formats.now.astimezone(UTC).date()
@@ -331,8 +339,8 @@ async def _make_figures(
     ]
 
 
-def _make_collection_figure(collection: CollectionSummary, formats: Formats) -> list[dict[str, Any]]:
-    if collection.is_empty:
+def _make_collection_figure(collection: CollectionSummary | None, formats: Formats) -> list[dict[str, Any]]:
+    if collection is None or collection.is_empty:
         return []
     collected, failed = (
         sum(getattr(of, name) for of in collection.platforms.values()) for name in ("collected", "failed")

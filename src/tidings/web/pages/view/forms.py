@@ -8,7 +8,7 @@ from fastapi import Request
 
 from tidings.core.secrets.sessions import WebSession
 from tidings.web.errors import problem
-from tidings.web.middleware.auth import SESSION
+from tidings.web.middleware.auth import SESSION, refuse_cross_site
 
 LARGEST_FORM = 64 * 1024
 MOST_FIELDS = 1_000
@@ -51,7 +51,10 @@ async def read_form(request: Request) -> FormValues:
 
 
 async def read_open_form(request: Request) -> FormValues:
-    """A form without a session, such as sign-in."""
+    """A form without a session, such as sign-in. Raises a 403 problem for one that another site's page sent: nobody
+    may sign a person in to an account of theirs.
+    """
+    refuse_cross_site(request)
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         problem(415, "not_a_form", "send the form as application/x-www-form-urlencoded")
     body = await request.body()

@@ -132,6 +132,10 @@ class PageRenderer:
         )
         self._environment.globals["asset"] = self.assets.locate
 
+    def find_home(self, request: Request) -> str:
+        """The first page that this session may open."""
+        return _make_menu(request, self.texts(request), FrameCounts())[0].links[0].href
+
     def texts(self, request: Request) -> Texts:
         cookie, accept = request.cookies.get("language"), request.headers.get("accept-language")
         return load_texts(choose_language(cookie, accept, default=self._default_language))

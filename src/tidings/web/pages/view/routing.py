@@ -23,6 +23,7 @@ _TEXTS: Final = {
     "since_unreadable": "bad_since",
     "scope_missing": "forbidden",
     "form_key_wrong": "form_expired",
+    "cross_site": "cross_site",
     "token_missing": "signed_out",
     "from_environment": "from_environment",
     "method_not_allowed": "not_found",
@@ -44,10 +45,12 @@ class Dashboard:
     async def count(self, request: Request) -> FrameCounts:
         """The numbers beside the navigation's links, as far as this session may know them."""
         grant: Grant | None = request.scope.get(GRANT)
-        if grant is not None and grant.group is not None:
-            return FrameCounts(sites=await self.installation.sites.count(group=grant.group))
+        if grant is None or not grant.allows((Scope.VIEWER,)):
+            return FrameCounts()
+        sites, alerts = self.installation.sites, self.installation.alerts
         return FrameCounts(
-            open_alerts=await self.installation.alerts.count_open(), sites=await self.installation.sites.count()
+            open_alerts=await alerts.count_open() if grant.group is None else 0,
+            sites=await sites.count(group=grant.group),
         )
 
     async def render(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
