@@ -7,7 +7,6 @@
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   if (zone && root.dataset.zone !== zone && !document.cookie.includes("tz=" + encodeURIComponent(zone))) {
     document.cookie = "tz=" + encodeURIComponent(zone) + "; path=/; max-age=31536000; samesite=lax";
-    if (root.dataset.reload === "zone") location.reload();
   }
 
   const live = document.getElementById("live");
@@ -19,12 +18,19 @@
     live.textContent = text;
   };
 
+  // Browsers offer the clipboard at https and on this machine only. What cannot be copied stays selected.
+  const copy = async (source) => {
+    if (navigator.clipboard) return navigator.clipboard.writeText(source.textContent).then(() => true);
+    getSelection().selectAllChildren(source);
+    return document.execCommand("copy");
+  };
+
   for (const button of document.querySelectorAll("[data-copy]")) {
     button.hidden = false;
     const label = button.querySelector("span");
     const word = label.textContent;
     button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+      if (!await copy(document.getElementById(button.dataset.copy))) return;
       label.textContent = button.dataset.done;
       say(button.dataset.done, true);
       setTimeout(() => { label.textContent = word; }, 2000);
@@ -57,10 +63,10 @@
   const progress = document.querySelector("[data-stream]");
   if (progress) {
     const lost = progress.querySelector("[data-lost]");
-    const stream = new EventSource(progress.dataset.stream);
-    stream.addEventListener("message", (event) => {
+    let stream;
+    const reload = () => { stream.close(); location.reload(); };
+    const show = (state) => {
       lost.hidden = true;
-      const state = JSON.parse(event.data);
       for (const [name, text] of Object.entries(state.texts)) {
         const part = progress.querySelector('[data-part="' + CSS.escape(name) + '"]');
         if (part && part.textContent !== text) part.textContent = text;
@@ -68,20 +74,34 @@
       for (const [name, [look, icon]] of Object.entries(state.marks)) {
         const mark = progress.querySelector('[data-mark="' + CSS.escape(name) + '"]');
         // Another engine has begun: the page shows it with its row.
-        if (!mark) { stream.close(); location.reload(); return; }
+        if (!mark) return reload();
         const use = mark.querySelector("use");
         mark.className = look;
         use.setAttribute("href", use.getAttribute("href").replace(/#.*/, "#" + icon));
       }
       const bar = progress.querySelector("[role=progressbar]");
-      if (bar) {
-        bar.setAttribute("aria-valuenow", state.percent);
-        bar.setAttribute("aria-valuetext", state.summary);
-        bar.querySelector(".a").setAttribute("width", state.percent);
-      }
+      bar.setAttribute("aria-valuenow", state.percent);
+      bar.setAttribute("aria-valuetext", state.summary);
+      bar.querySelector(".a").setAttribute("width", state.percent);
       say(state.summary, state.ended);
-      if (state.ended) { stream.close(); location.reload(); }
-    });
-    stream.addEventListener("error", () => { lost.hidden = false; });
+      if (state.ended) reload();
+    };
+    // After an answer that is no stream, the browser does not try again. As soon as the page answers, it is loaded anew:
+    // it may also ask to sign in.
+    const recover = () => setTimeout(async () => {
+      const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+      if (answer && answer.status < 500) location.reload(); else recover();
+    }, 3000);
+    const watch = () => {
+      stream = new EventSource(progress.dataset.stream);
+      stream.addEventListener("message", (event) => show(JSON.parse(event.data)));
+      stream.addEventListener("error", () => {
+        lost.hidden = false;
+        if (stream.readyState === EventSource.CLOSED) recover();
+      });
+    };
+    // A browser opens few connections to one host: a tab that nobody sees holds none.
+    document.addEventListener("visibilitychange", () => { if (document.hidden) stream?.close(); else watch(); });
+    if (!document.hidden) watch();
   }
 })();
