@@ -7,6 +7,7 @@ Images are never loaded: their addresses belong to platforms, which would learn 
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -36,10 +37,10 @@ _MOST_COUNTED: Final = 1_000
 _EXCERPT: Final = 90
 _LONGEST: Final = 256
 _PERIODS: Final = {"7": timedelta(days=7), "30": timedelta(days=30), "365": timedelta(days=365)}
-# Rows of the table below the chart, comments on a page, and the chart's pixels on a desktop and on a phone.
+# Rows of the table below the chart, dates below the chart (a phone shows every other one), comments on a page.
 _MOST_ROWS: Final = 30
+_MOST_DATES: Final = 8
 _COMMENTS: Final = 50
-_WIDE, _PHONE = 792, 320
 COUNTS: Final = ("views", "likes", "favorites", "comments", "shares", "coins", "danmaku")
 
 
@@ -233,8 +234,7 @@ def _draw_trend(
     points = [(each.taken_at, value) for each in snapshots if (value := getattr(each.counts, name)) is not None]
     href, growth = locate_note(stored.note.platform, stored.note.note_id), points[-1][1] - points[0][1]
     return {
-        "chart": _draw_line(points, formats, width=_WIDE, most_dates=8),
-        "phone_chart": _draw_line(points, formats, width=_PHONE, most_dates=4),
+        **_draw_line(points, formats),
         "label": formats.texts(f"note.count.{name}"),
         "growth": formats.texts(
             "note.growth", n=f"{growth:+,}", day=formats.date(points[0][0].astimezone(formats.zone).date())
@@ -249,15 +249,14 @@ def _draw_trend(
     }
 
 
-def _draw_line(
-    points: Sequence[tuple[datetime, int]], formats: Formats, *, width: int, most_dates: int
-) -> dict[str, Any]:
-    """One series as a line, with dots that tell their values and some dates below."""
-    chart = draw_line([value for _, value in points], width=width)
-    step = max(1, -(-len(points) // most_dates))
+def _draw_line(points: Sequence[tuple[datetime, int]], formats: Formats) -> dict[str, Any]:
+    """One series as a line from dot to dot; the dots tell their values, and some have their date below."""
+    chart = draw_line([value for _, value in points])
+    step = max(1, -(-len(points) // _MOST_DATES))
     shown = list(zip(chart.points, points, strict=True))
     return {
         "chart": chart,
+        "lines": list(pairwise(chart.points)),
         "dots": [(x, y, formats.clock_time(at), value) for (x, y), (at, value) in shown],
         "dates": [(x, formats.date(at.astimezone(formats.zone).date())) for (x, _), (at, _) in shown[::step]],
     }

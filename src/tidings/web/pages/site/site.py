@@ -23,8 +23,6 @@ from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
 
 _SHOWN: Final = 5
-# Pixels of a chart that has a line to itself, of one of two beside each other, and of each on a phone.
-_WIDE, _HALF, _PHONE = 768, 376, 320
 
 
 def make_site_router(dashboard: Dashboard) -> APIRouter:
@@ -105,8 +103,6 @@ def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any
         counts: Sequence[DayCount] = summary.days.get(channel, [DayCount()] * DAYS)
         accepted = [count.successful for count in counts]
         failed = [count.total - count.successful for count in counts]
-        # Of an odd number the first has a line to itself.
-        is_wide = at == 0 and len(summary.channels) % 2 == 1
         charts.append(
             {
                 "name": formats.texts(f"channel.{channel}"),
@@ -115,9 +111,9 @@ def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any
                 ),
                 "accepted": accepted,
                 "failed": failed,
-                "is_wide": is_wide,
-                "chart": draw_large_bars(accepted, failed, width=_WIDE if is_wide else _HALF, can_fail=any_failed),
-                "phone_chart": draw_large_bars(accepted, failed, width=_PHONE, can_fail=any_failed),
+                # Of an odd number the first has a line to itself.
+                "is_wide": at == 0 and len(summary.channels) % 2 == 1,
+                "chart": draw_large_bars(accepted, failed, can_fail=any_failed),
             }
         )
     return charts

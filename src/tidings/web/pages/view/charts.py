@@ -9,8 +9,9 @@ from dataclasses import dataclass
 BAR, GAP = 4, 1
 _UP, _DOWN = 24, 7
 _LEAST = 2
-# A bar of a large chart has at most so many pixels.
-_WIDEST = 14
+# The gap's share of a bar's place, and what a line leaves free on both sides, in percent.
+_GAP_SHARE = 0.3
+_LINE_MARGIN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,16 @@ def draw_small_bars(accepted: Sequence[int], failed: Sequence[int]) -> SmallBars
 
 
 @dataclass(frozen=True, slots=True)
-class Rectangle:
-    """One bar of a large chart. `day` is its index."""
+class Bar:
+    """One bar of a large chart."""
 
+    # Its index.
     day: int
-    x: int
+    # Percent of the chart's width.
+    x: float
+    width: float
+    # Pixels.
     y: int
-    width: int
     height: int
 
 
@@ -60,73 +64,67 @@ class GridLine:
 
 @dataclass(frozen=True, slots=True)
 class LargeBars:
-    """A chart with grid lines; coordinates in pixels."""
+    """A chart with grid lines. It is as wide as there is room: heights are pixels, and places are percent."""
 
-    width: int
     height: int
-    left: int
-    baseline: int
-    accepted: tuple[Rectangle, ...]
-    failed: tuple[Rectangle, ...]
+    accepted: tuple[Bar, ...]
+    failed: tuple[Bar, ...]
     grid: tuple[GridLine, ...]
 
 
-def draw_large_bars(
-    accepted: Sequence[int], failed: Sequence[int], *, width: int = 388, can_fail: bool = True
-) -> LargeBars:
+def draw_large_bars(accepted: Sequence[int], failed: Sequence[int], *, can_fail: bool = True) -> LargeBars:
     """Bars with three grid lines at round numbers. Failed pages share the scale, at least 3 and at most 18 high.
 
     `can_fail`: room for them is kept, so that charts beside each other agree.
     """
-    left, top, plot, below = 48, 8, 88, 28 if can_fail else 12
+    top, plot, below = 8, 88, 28 if can_fail else 12
     ceiling = find_ceiling(max(*accepted, *([] if any(accepted) else failed), 1))
-    room, count = width - left, max(len(accepted), 1)
-    starts = [left + at * room // count for at in range(count + 1)]
-    bar, baseline = min(max(room // count - 2, 2), _WIDEST), top + plot
+    baseline, place = top + plot, 100 / max(len(accepted), 1)
+
+    def stand(day: int, y: int, height: int) -> Bar:
+        # The gap lies on the left, so that the last bar ends with the chart.
+        return Bar(day, round((day + _GAP_SHARE) * place, 2), round((1 - _GAP_SHARE) * place, 2), y, height)
+
     up = tuple(
-        Rectangle(at, starts[at + 1] - bar, baseline - height, bar, height)
-        for at, value in enumerate(accepted)
+        stand(day, baseline - height, height)
+        for day, value in enumerate(accepted)
         if (height := _scale(value, ceiling, plot) if value else 0)
     )
     down = tuple(
-        Rectangle(at, starts[at + 1] - bar, baseline + 1, bar, max(3, min(18, round(value / ceiling * plot))))
-        for at, value in enumerate(failed)
+        stand(day, baseline + 1, max(3, min(18, round(value / ceiling * plot))))
+        for day, value in enumerate(failed)
         if value
     )
     grid = tuple(GridLine(baseline - round(plot * part / 2), round(ceiling * part / 2)) for part in range(3))
-    return LargeBars(width, baseline + below + 16, left, baseline, up, down, grid)
+    return LargeBars(baseline + below + 16, up, down, grid)
 
 
 @dataclass(frozen=True, slots=True)
 class LineChart:
-    """One series over time. `points` are (x, y)."""
+    """One series over time. `points` are (percent of the width, pixels from the top)."""
 
-    width: int
     height: int
-    left: int
-    path: str
-    points: tuple[tuple[int, int], ...]
+    points: tuple[tuple[float, int], ...]
     grid: tuple[GridLine, ...]
 
 
-def draw_line(values: Sequence[int], *, width: int = 792) -> LineChart:
+def draw_line(values: Sequence[int]) -> LineChart:
     """A line from zero up, with a dot for each value."""
-    left, right, top, plot = 56, 32, 16, 120
+    top, plot = 16, 120
     ceiling = find_ceiling(max(*values, 1) if values else 1)
-    room = width - left - right
+    room = 100 - 2 * _LINE_MARGIN
     points = tuple(
         (
-            left + (round(at * room / (len(values) - 1)) if len(values) > 1 else room // 2),
+            round(_LINE_MARGIN + (at * room / (len(values) - 1) if len(values) > 1 else room / 2), 2),
             top + plot - round(value / ceiling * plot),
         )
         for at, value in enumerate(values)
     )
-    path = "M" + "L".join(f"{x} {y}" for x, y in points) if points else ""
     lines = 3 if ceiling % 3 == 0 else 2
     grid = tuple(
         GridLine(top + plot - round(plot * part / lines), ceiling * part // lines) for part in range(lines + 1)
     )
-    return LineChart(width, top + plot + 32, left, path, points, grid)
+    return LineChart(top + plot + 32, points, grid)
 
 
 @dataclass(frozen=True, slots=True)
