@@ -9,9 +9,11 @@ import pytest
 
 from tests.web.api_stage import BING_KEY, ApiStage, open_api
 from tests.web.pages.browser import Browser
+from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.site.document import describe_site
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import Site, make_site
+from tidings.sandbox.engines.google import SandboxGoogle
 from tidings.web.pages.site.fields import CLEAR, FIELDS, SECRETS, FieldKind, read_changes, show_document
 from tidings.web.pages.view.forms import FormValues
 
@@ -157,3 +159,31 @@ def test_a_form_without_a_secret_leaves_it_out() -> None:
     assert SECRETS & set(read_changes(FormValues({}))) == set()
     with pytest.raises(SiteError):
         read_changes(FormValues({"submitMethod": ["carrier pigeon"]}))
+
+
+@pytest.mark.thorough
+async def test_the_site_shows_what_google_says_of_its_sitemap(sqlite_url: str, tmp_path: Path) -> None:
+    """A43: when it was submitted and downloaded, with UTC on hover, and how many errors Google found."""
+    async with SandboxGoogle() as google, open_api(sqlite_url, tmp_path, bases=ApiBases(google=google.base_url)) as api:
+        google.add_property(f"{api.web.origin}/")
+        google.findings[api.web.sitemap_url] = {"warnings": "2", "errors": "1", "isPending": False}
+        site = (await api.add_site(googleCredentials=google.credentials))["id"]
+        await api.run(site=site)
+        browser = Browser(api)
+        await browser.sign_in()
+        page = (await browser.get(f"/sites/{site.replace(':', '%3A')}")).text
+        assert re.search(r"Submitted <time datetime=[^>]* UTC\">[\d:]+</time>, downloaded <time", page)
+        assert "Warnings: 2. Errors: 1." in page
+        assert "&lt;time" not in page
+
+
+async def test_a_key_that_was_typed_is_not_said_to_be_kept(api: ApiStage, browser: Browser) -> None:
+    """What is wrong is another field; the key is typed again, and the key file stays checked."""
+    typed = {"sitemap": api.web.sitemap_url, "key": api.web.key, "schedule": "never"}
+    with_key = await browser.post("/sites/new", **typed, bingApiKey=BING_KEY, has_key_file="1")
+    assert "but no key or cookie: enter those again" in with_key.text
+    assert "The key file is in place" in with_key.text
+    assert BING_KEY not in with_key.text
+    without = await browser.post("/sites/new", **typed)
+    assert "What you typed is kept below." in without.text
+    assert "Skipped. Check it later" in without.text

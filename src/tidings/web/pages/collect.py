@@ -220,7 +220,7 @@ def _add_cookies(router: APIRouter, dashboard: Dashboard) -> None:
         except CookieError as error:
             values = {name: form.get(name) for name in ("name", "platform")}
             said = renderer.formats(request).explain(str(error))
-            state = FormState(values, {"cookie": said}, {"cookie": texts("cookies.cookie")})
+            state = FormState(values, {"cookie": said}, {"cookie": texts("cookies.cookie")}, lost_secret=True)
             return await show(request, form=state, status=400)
         return renderer.redirect("/cookies", PageMessage("cookie_added", values={"name": form.get("name")}))
 

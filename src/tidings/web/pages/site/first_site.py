@@ -41,6 +41,8 @@ class Wizard:
     sitemap_ok: bool = True
     # What the key file's check said; None before the first check.
     finding: Any = None
+    # It said that the file is in place.
+    has_key_file: bool = False
 
     @property
     def query(self) -> str:
@@ -107,7 +109,7 @@ def _add_saving(router: APIRouter, dashboard: Dashboard) -> None:
             fields = document | {"bingEnabled": bool(form.get("bingApiKey"))}
             site = installation.know(read_site(fields, engines=settings.engines, schedule=settings.schedule))
         except SiteError as error:
-            wizard = Wizard(3, sitemap=form.get("sitemap"), key=form.get("key"))
+            wizard = Wizard(3, sitemap=form.get("sitemap"), key=form.get("key"), has_key_file=form.has("has_key_file"))
             shown = show_problem(form, error, dashboard.renderer.formats(request))
             return await _show(dashboard, request, wizard, form=shown, status=400)
         stored = await installation.sites.add(site)
@@ -166,4 +168,5 @@ async def _look(dashboard: Dashboard, formats: Formats, site: Site, *, check: bo
         key=site.key.reveal(),
         host=site.host,
         finding=finding,
+        has_key_file=finding is not None and finding.good,
     )

@@ -73,7 +73,12 @@ def show_problem(form: FormValues, error: SiteError, formats: Formats) -> FormSt
     """What was typed, but for secrets, with the problem at its field."""
     values = {name: form.get(name) for name in form.fields if name not in SECRETS | {"form_key"}}
     name = find_field(error)
-    return FormState(values, {name: formats.explain(error.rule)}, {name: formats.texts(f"setting.{name}.label")})
+    return FormState(
+        values,
+        {name: formats.explain(error.rule)},
+        {name: formats.texts(f"setting.{name}.label")},
+        lost_secret=any(form.get(each) for each in SECRETS),
+    )
 
 
 def _list_groups(site: Site, form: FormState) -> list[SettingGroup]:

@@ -75,7 +75,7 @@ async def _list_sitemaps(database: Database, view: SiteView) -> list[dict[str, A
         {
             "sitemap": each.sitemap,
             "failure": each.failure,
-            "text": formats.texts(
+            "text": formats.place(
                 "google.sitemap",
                 submitted=formats.time(each.submitted_at),
                 downloaded=formats.time(each.google.downloaded_at),
@@ -85,7 +85,6 @@ async def _list_sitemaps(database: Database, view: SiteView) -> list[dict[str, A
                 warnings=formats.number(each.google.warnings),
                 errors=formats.number(each.google.errors),
             ),
-            "bad": bool(each.google.errors),
         }
         for each in await SitemapSubmissions(database, site=view.site.number).list()
     ]

@@ -76,6 +76,10 @@ class Formats:
         """The text with what stands between backticks as code: commands that Tidings advises."""
         return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
 
+    def place(self, key: str, **elements: Markup) -> Markup:
+        """The text of this key with elements, such as times, in its fields."""
+        return escape(self.texts(key)).format(**elements)
+
     def number(self, value: int | None) -> str:
         return UNKNOWN if value is None else f"{value:,}"
 

@@ -39,6 +39,8 @@ class FormState:
     values: Mapping[str, str] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    # A secret was typed, which no page shows again.
+    lost_secret: bool = False
 
 
 async def read_form(request: Request) -> FormValues:
