@@ -50,6 +50,13 @@ def test_a_distance_is_coarse_and_becomes_a_date_after_a_week(distance: timedelt
     assert CHINESE.relative(NOW + distance).striptags() == chinese
 
 
+def test_what_has_happened_is_never_said_to_come() -> None:
+    """A heartbeat of a machine whose clock is a little ahead."""
+    assert CHINESE.ago(NOW + timedelta(seconds=2)).striptags() == "刚刚"
+    assert ENGLISH.ago(NOW - timedelta(hours=2)).striptags() == "2 h ago"
+    assert ENGLISH.ago(None) == "–"
+
+
 @pytest.mark.parametrize(
     ("value", "english", "chinese"),
     [(318, "318", "318"), (9_999, "9,999", "9,999"), (16_000, "16K", "1.6万"), (1_200_000, "1.2M", "120.0万")],

@@ -81,7 +81,7 @@ def describe_collection(summary: CollectionSummary, formats: Formats, *, mirrore
     figures = [
         {"name": texts("overview.success_rate"), "value": formats.percent(summary.success_rate)},
         {"name": texts("overview.watched"), "value": watched},
-        {"name": texts("overview.last_discovery"), "value": formats.relative(summary.last_search_at)},
+        {"name": texts("overview.last_discovery"), "value": formats.ago(summary.last_search_at)},
     ]
     if mirrored:
         figures.append({"name": texts("overview.mirror"), "value": _describe_lag(summary, formats)})
@@ -132,7 +132,7 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
                     "error": name_error(each.code, formats),
                     "message": formats.say(each.message),
                     "retries": each.retry_count,
-                    "at": formats.relative(each.failed_at),
+                    "at": formats.ago(each.failed_at),
                 }
                 for each in failed
             ],
@@ -191,7 +191,7 @@ def _add_cookies(router: APIRouter, dashboard: Dashboard) -> None:
                 "priority": each.priority,
                 "errors": each.state.total_errors,
                 "cooling": each.state.cooling_until,
-                "last": formats.relative(each.last_used_at),
+                "last": formats.ago(each.last_used_at),
             }
             for each in await cookies.list_all()
         ]

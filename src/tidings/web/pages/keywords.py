@@ -118,7 +118,7 @@ def _describe_row(keyword: Keyword, formats: Formats) -> Mapping[str, Any]:
         "refresh": keyword.refresh,
         "comments": keyword.comments,
         "enabled": keyword.enabled,
-        "last": formats.relative(keyword.last_run_at),
+        "last": formats.ago(keyword.last_run_at),
         "found": keyword.last_found,
         "created": keyword.last_created,
         "notes": make_link("/notes", {"platform": keyword.platform, "keyword": keyword.keyword}),

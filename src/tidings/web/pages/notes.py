@@ -120,7 +120,7 @@ def _describe_row(stored: StoredNote, formats: Formats, *, words: Sequence[str])
         "keyword": stored.keyword,
         "counts": [(name, formats.compact(getattr(note.counts, name))) for name in ("views", "likes", "comments")],
         "published": formats.time(note.published_at),
-        "collected": formats.relative(stored.collected_at),
+        "collected": formats.ago(stored.collected_at),
     }
 
 
@@ -304,7 +304,7 @@ def _describe_facts(stored: StoredNote, formats: Formats) -> list[tuple[str, Any
         ("keyword", stored.keyword),
         ("published", formats.time(note.published_at)),
         ("updated", formats.time(note.updated_at) if note.updated_at else None),
-        ("collected", formats.relative(stored.collected_at)),
+        ("collected", formats.ago(stored.collected_at)),
         ("duration", formats.duration(note.duration) if note.duration else None),
         ("place", note.place),
         ("tags", ", ".join(note.tags)),

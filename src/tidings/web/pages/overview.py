@@ -237,7 +237,7 @@ def _describe_row(site: SiteSummary, channels: Sequence[Channel], formats: Forma
         last: Markup | str = formats.texts("sites.running")
         last_text = formats.duration(formats.now - site.running_since)
     else:
-        last = formats.relative(site.last_at)
+        last = formats.ago(site.last_at)
         last_text = "" if accepted is None else formats.texts("sites.accepted_count", n=formats.number(accepted))
     overdue = site.condition is SiteCondition.OVERDUE
     expected = (

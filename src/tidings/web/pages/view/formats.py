@@ -137,6 +137,10 @@ class Formats:
         key = "time.in" if distance > timedelta(0) else "time.ago"
         return self._mark(at, self.texts(key, span=self.span(abs(distance))))
 
+    def ago(self, at: datetime | None) -> Markup:
+        """As `relative`, for what has happened: the clock of another machine may be a little ahead."""
+        return self.relative(None if at is None else min(at, self.now))
+
     def lasting(self, since: datetime) -> Markup:
         """For how long something has lasted."""
         return self._mark(since, self.texts("time.lasting", span=self.span(max(self.now - since, timedelta(0)))))
