@@ -63,28 +63,6 @@ async def test_every_page_is_there_in_both_languages_and_small(api: ApiStage, br
 
 
 @pytest.mark.thorough
-async def test_the_first_site_goes_from_nothing_to_accepted_pages(api: ApiStage, browser: Browser) -> None:
-    """A new person needs a sitemap's address and one file on the server, and no documentation."""
-    step = await browser.get(f"/sites/new?sitemap={api.web.sitemap_url}")
-    assert "Key file" in step.text
-    missing = await browser.get(f"/sites/new?sitemap={api.web.sitemap_url}&key=another-key-0123456789&check=true")
-    assert "The file is not there yet" in missing.text
-    found = await browser.get(f"/sites/new?sitemap={api.web.sitemap_url}&key={api.web.key}&check=true")
-    assert "The key file is in place" in found.text
-    added = await browser.post("/sites/new", sitemap=api.web.sitemap_url, key=api.web.key, schedule="30 6 * * *")
-    assert added.status == 303
-    dry_run = await browser.get(added.headers["location"])
-    assert "20 pages would be sent now" in dry_run.text
-    assert api.engine.requests == []
-    started = await browser.post(added.headers["location"].replace("/dry-run", "/run"), channel="all")
-    assert started.status == 303
-    [site] = (await api.read("/api/sites"))["sites"]
-    [execution] = (await api.read(f"/api/sites/{site['id']}/executions"))["executions"]
-    ended = await api.wait_for_end(site["id"], execution["executionId"])
-    assert ended["result"]["submitted"] == 20
-
-
-@pytest.mark.thorough
 async def test_a_field_with_an_error_keeps_what_was_typed_but_no_secret(api: ApiStage, browser: Browser) -> None:
     site, _ = await run_once(api)
     answer = await browser.post(

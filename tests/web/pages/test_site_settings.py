@@ -175,15 +175,3 @@ async def test_the_site_shows_what_google_says_of_its_sitemap(sqlite_url: str, t
         assert re.search(r"Submitted <time datetime=[^>]* UTC\">[\d:]+</time>, downloaded <time", page)
         assert "Warnings: 2. Errors: 1." in page
         assert "&lt;time" not in page
-
-
-async def test_a_key_that_was_typed_is_not_said_to_be_kept(api: ApiStage, browser: Browser) -> None:
-    """What is wrong is another field; the key is typed again, and the key file stays checked."""
-    typed = {"sitemap": api.web.sitemap_url, "key": api.web.key, "schedule": "never"}
-    with_key = await browser.post("/sites/new", **typed, bingApiKey=BING_KEY, has_key_file="1")
-    assert "but no key or cookie: enter those again" in with_key.text
-    assert "The key file is in place" in with_key.text
-    assert BING_KEY not in with_key.text
-    without = await browser.post("/sites/new", **typed)
-    assert "What you typed is kept below." in without.text
-    assert "Skipped. Check it later" in without.text

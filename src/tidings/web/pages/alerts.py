@@ -32,7 +32,7 @@ def make_alerts_router(dashboard: Dashboard) -> APIRouter:
         refuse_group(grant)
         formats = dashboard.renderer.formats(request)
         found = await dashboard.installation.alerts.list_open(limit=_MOST)
-        shown = [describe_alert(each, formats, may_change=grant.scope is not Scope.VIEWER) for each in found]
+        shown = fold_alerts(found, formats, may_change=grant.scope is not Scope.VIEWER)
         past = [
             {
                 "level": name_level(each.kind),
@@ -64,7 +64,9 @@ def fold_alerts(alerts: Sequence[OpenCondition], formats: Formats, *, may_change
     return [
         {
             **describe_alert(first, formats, may_change=may_change),
-            "also": formats.texts("alerts.also", titles=between.join(name_kind(each.kind, formats) for each in others))
+            "also": formats.texts.count(
+                "alerts.also", len(others), titles=between.join(name_kind(each.kind, formats) for each in others)
+            )
             if others
             else "",
         }
@@ -75,10 +77,13 @@ def fold_alerts(alerts: Sequence[OpenCondition], formats: Formats, *, may_change
 def describe_alert(alert: OpenCondition, formats: Formats, *, may_change: bool) -> dict[str, Any]:
     """An alert as its card shows it, with a link to the page where a person can act."""
     href, action = _find_action(alert, may_change=may_change)
+    kept = f"alerts.kept.{alert.kind}"
     return {
         "level": name_level(alert.kind),
         "title": title_alert(alert.kind, alert.subject, formats),
-        "text": formats.explain(alert.reason, alert.action),
+        # What happened, in the engine's own words where it said something; then what was kept and what to do.
+        "text": formats.explain(alert.reason),
+        "advice": formats.explain(formats.texts(kept) if formats.texts.has(kept) else "", alert.action),
         "also": "",
         "age": formats.lasting(alert.since),
         "href": href,

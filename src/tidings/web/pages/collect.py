@@ -111,6 +111,7 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
             request,
             "candidates.html",
             totals=_sum_up(summary),
+            is_empty=summary.is_empty,
             pauses=[
                 {
                     "platform": each.platform,

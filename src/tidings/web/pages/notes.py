@@ -36,6 +36,8 @@ _PAGE: Final = 25
 _MOST_COUNTED: Final = 1_000
 _EXCERPT: Final = 90
 _LONGEST: Final = 256
+# The blank of a line's end is a hole after Chinese punctuation.
+_FULL_WIDTH_BLANK: Final = re.compile("(?<=[，。！？；：、）》」…]) ")
 _PERIODS: Final = {"7": timedelta(days=7), "30": timedelta(days=30), "365": timedelta(days=365)}
 # Rows of the table below the chart, dates below the chart (a phone shows every other one), comments on a page.
 _MOST_ROWS: Final = 30
@@ -113,7 +115,8 @@ def _describe_row(stored: StoredNote, formats: Formats, *, words: Sequence[str])
     return {
         "href": locate_note(note.platform, note.note_id),
         "title": mark_words(note.title or note.note_id, words),
-        "excerpt": mark_words(cut_excerpt(note.text, words), words),
+        # Some platforms repeat the title at the beginning of the text.
+        "excerpt": mark_words(cut_excerpt(note.text.removeprefix(note.title), words), words),
         "platform": name_platform(note.platform, formats),
         "kind": formats.texts(f"note.kind.{note.kind.value}"),
         "author": note.author.name,
@@ -126,7 +129,7 @@ def _describe_row(stored: StoredNote, formats: Formats, *, words: Sequence[str])
 
 def cut_excerpt(text: str, words: Sequence[str]) -> str:
     """The part of a text around the first of these words; its beginning without any."""
-    flat = " ".join(text.split())
+    flat = _FULL_WIDTH_BLANK.sub("", " ".join(text.split()))
     found = [at for word in words if (at := flat.lower().find(word.lower())) >= 0]
     start = max(0, min(found, default=0) - _EXCERPT // 3)
     part = flat[start : start + _EXCERPT]
@@ -332,7 +335,7 @@ def _add_deletion(router: APIRouter, dashboard: Dashboard) -> None:
         if stored is None:
             problem(404, "unknown_note", "there is no collected note of this platform and id")
         question = Question(
-            key="delete_note",
+            key="delete_note" if installation.collect.mirror is None else "delete_mirrored_note",
             values={"title": stored.note.title or note_id},
             action="/notes/delete",
             list_href="/notes",

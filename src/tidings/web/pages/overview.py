@@ -1,5 +1,6 @@
 """The overview: open alerts, key figures, sites, and collection at a glance; and the list of sites."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -224,7 +225,8 @@ def _make_segments(page: SitePage, formats: Formats, *, path: str, query: Mappin
             {
                 "href": make_link(path, {**query, "state": name}),
                 "title": formats.texts(f"sites.segment.{name or 'all'}"),
-                "count": count,
+                # They are those of all sites, so beside a search they would mislead.
+                "count": None if query["q"] else count,
                 "current": query["state"] == name,
             }
         )
@@ -247,13 +249,18 @@ def _describe_row(site: SiteSummary, channels: Sequence[Channel], formats: Forma
         "id": site.id,
         "href": locate_site(site.id),
         "condition": site.condition,
-        "reason": formats.say(site.reason) or expected,
+        "reason": _shorten(formats.say(site.reason)) or expected,
         "last": last,
         "last_text": last_text,
         "next": formats.relative(site.next_at),
         "overdue": overdue,
         "channels": [_describe_channel(site, channel, formats) for channel in channels],
     }
+
+
+def _shorten(reason: str) -> str:
+    """The first sentence: the site's page has all of it."""
+    return re.split(r"(?<=[^. ]{2})\. |。", reason, maxsplit=1)[0]
 
 
 def _list_channels(page: SitePage) -> list[Channel]:

@@ -4,8 +4,7 @@ The state of the wizard is in the address (sitemap and key), so every step can b
 the third step saves the site.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
@@ -13,14 +12,14 @@ from fastapi.responses import Response
 
 from tidings.announce.due.pages import Page
 from tidings.announce.execution.preview import preview
-from tidings.announce.site.check import check_key_file, check_sitemap
+from tidings.announce.site.check import SiteFinding, check_key_file, check_sitemap
 from tidings.announce.site.document import read_site
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import Site, check_key, make_indexnow_key, make_site
 from tidings.core.stop import Stop
 from tidings.web.errors import problem
 from tidings.web.pages.site.settings import show_problem
-from tidings.web.pages.view.formats import Formats
+from tidings.web.pages.view.formats import describe_schedule
 from tidings.web.pages.view.forms import FormState, read_form
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
@@ -36,11 +35,10 @@ class Wizard:
     sitemap: str = ""
     key: str = ""
     host: str = ""
-    # What the sitemap's check said.
-    sitemap_text: str = ""
-    sitemap_ok: bool = True
+    # Where the key file has to be.
+    key_location: str = ""
     # What the key file's check said; None before the first check.
-    finding: Any = None
+    finding: SiteFinding | None = None
     # It said that the file is in place.
     has_key_file: bool = False
 
@@ -61,7 +59,16 @@ async def _show(
     dashboard: Dashboard, request: Request, wizard: Wizard, *, form: FormState | None = None, status: int = 200
 ) -> Response:
     shown = form or FormState({"sitemap": wizard.sitemap})
-    return await dashboard.render(request, "first_site.html", status=status, wizard=wizard, form=shown)
+    cron = dashboard.installation.settings.schedule
+    return await dashboard.render(
+        request,
+        "first_site.html",
+        status=status,
+        wizard=wizard,
+        form=shown,
+        cron=cron,
+        schedule=describe_schedule(cron, dashboard.renderer.formats(request)).striptags(),
+    )
 
 
 def _add_steps(router: APIRouter, dashboard: Dashboard) -> None:
@@ -73,14 +80,25 @@ def _add_steps(router: APIRouter, dashboard: Dashboard) -> None:
         require_scope(request)
         if not sitemap.strip():
             return await _show(dashboard, request, Wizard(1))
-        formats = dashboard.renderer.formats(request)
+        formats, given = dashboard.renderer.formats(request), sitemap.strip()
         try:
-            site = make_site(sitemap_urls=[sitemap.strip()], key=key or make_indexnow_key())
+            site = make_site(sitemap_urls=[given], key=key or make_indexnow_key())
         except SiteError as error:
-            label = formats.texts("field.sitemap")
-            form = FormState({"sitemap": sitemap}, {"sitemap": formats.explain(error.rule)}, {"sitemap": label})
-            return await _show(dashboard, request, Wizard(1, sitemap=sitemap), form=form, status=400)
-        return await _show(dashboard, request, await _look(dashboard, formats, site, check=check, skip=skip))
+            rule = formats.explain(error.rule)
+            if error.field != "indexnowKey":
+                form = _refuse("sitemap", given, rule)
+                return await _show(dashboard, request, Wizard(1, sitemap=given), form=form, status=400)
+            # A key of the person's own. The proposal beside it is a new one.
+            site = make_site(sitemap_urls=[given], key=make_indexnow_key())
+            return await _show(dashboard, request, _propose(site), form=_refuse("key", key, rule), status=400)
+        wizard = await _look(dashboard, site, check=check, skip=skip)
+        if isinstance(wizard, SiteFinding):
+            form = _refuse("sitemap", given, formats.explain(wizard.message, wizard.advice))
+            return await _show(dashboard, request, Wizard(1, sitemap=given), form=form)
+        if not key:
+            # From here on the key stays: also when the page is loaded again after its file was uploaded.
+            return dashboard.renderer.redirect(f"/sites/new?{wizard.query}")
+        return await _show(dashboard, request, wizard)
 
     @router.get("/sites/new/key-file")
     async def download_key_file(request: Request, key: str) -> Response:
@@ -154,19 +172,32 @@ def _add_dry_run(router: APIRouter, dashboard: Dashboard) -> None:
         )
 
 
-async def _look(dashboard: Dashboard, formats: Formats, site: Site, *, check: bool, skip: bool) -> Wizard:
+def _refuse(field: str, typed: str, rule: str) -> FormState:
+    """What was typed into this field, and why it cannot be used."""
+    return FormState({field: typed}, {field: rule})
+
+
+async def _look(dashboard: Dashboard, site: Site, *, check: bool, skip: bool) -> Wizard | SiteFinding:
+    """How far the person is, or why the sitemap cannot be used."""
     installation = dashboard.installation
     sitemap = await check_sitemap(site, client=installation.client, clock=installation.clock)
     if not sitemap.good:
-        text = formats.explain(sitemap.message, sitemap.advice)
-        return Wizard(1, sitemap=site.sitemap_urls[0], sitemap_text=text, sitemap_ok=False)
-    finding = await check_key_file(site, client=installation.client) if check else None
-    passed = skip or (finding is not None and finding.good)
+        return sitemap
+    if not check:
+        return replace(_propose(site), step=3 if skip else 2)
+    finding = await check_key_file(site, client=installation.client)
+    # It masks the key for the log; here the person has to see and to open the very address.
+    shown = replace(finding, message=finding.message.replace(site.key.hint, site.key.reveal()))
+    passed = skip or finding.good
+    return replace(_propose(site), step=3 if passed else 2, finding=shown, has_key_file=finding.good)
+
+
+def _propose(site: Site) -> Wizard:
+    """The second step: where the key file of this site has to be."""
     return Wizard(
-        3 if passed else 2,
+        2,
         sitemap=site.sitemap_urls[0],
         key=site.key.reveal(),
         host=site.host,
-        finding=finding,
-        has_key_file=finding is not None and finding.good,
+        key_location=site.key_location,
     )

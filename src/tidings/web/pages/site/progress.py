@@ -29,6 +29,7 @@ _BADGES = {
     "refused": ("bad", "broken"),
     "done": ("ok", "ok"),
     "waits": ("", "new"),
+    "skipped": ("", "paused"),
 }
 
 
@@ -52,27 +53,40 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
     shares = _list_shares(engines, due=due)
     # Every engine gets every page, so the sentence counts what the percentage counts.
     sent, wanted = sum(shares) if shares else result.get("submitted") or 0, due * max(len(shares), 1)
+    for engine in engines:
+        engine["state"] = _find_state(engine, due=due, is_read=bool(result.get("files")))
+    then = [engine["engine"] for engine in engines if engine["to_send"]]
     if record.is_queued:
         summary = formats.texts("progress.queued")
+    elif due and sent >= wanted and then:
+        summary = formats.texts("progress.quota_channels", channels=("、" if formats.is_chinese else ", ").join(then))
     elif due:
         numbers = {"sent": formats.number(sent), "due": formats.number(due), "wanted": formats.number(wanted)}
         summary = formats.texts.count("progress.summary", max(len(shares), 1), **numbers)
     else:
         summary = formats.texts("progress.reading", n=formats.number(result.get("total") or 0))
     for engine in engines:
-        engine["state"] = _find_state(engine, due=due, is_read=bool(result.get("files")))
         if engine["state"] in ("sending", "retrying") and not engine["has_quota"]:
             engine["left"] = max(0, due - (engine["accepted"] or 0) - (engine["failed"] or 0))
         engine["badge"], engine["icon"] = _BADGES[engine["state"]]
     return {
         "id": record.public_id,
-        "percent": min(100, sent * 100 // wanted) if due else 0,
+        "percent": _find_percent(engines, sent=sent, wanted=wanted) if due else 0,
         "summary": summary,
         "took": formats.duration((record.completed_at or formats.now) - record.started_at),
         "steps": _list_steps(result, engines, formats, is_queued=record.is_queued),
         "engines": engines,
         "is_stopping": record.is_stopping,
     }
+
+
+def _find_percent(engines: Sequence[Mapping[str, Any]], *, sent: int, wanted: int) -> int:
+    """The share of all that this execution sends, with what channels with a quota still may."""
+    quota_sent: int = sum(
+        (engine["accepted"] or 0) + (engine["failed"] or 0) for engine in engines if engine["has_quota"]
+    )
+    to_send: int = sum(engine["to_send"] for engine in engines)
+    return min(100, (sent + quota_sent) * 100 // max(1, wanted + quota_sent + to_send))
 
 
 def _list_shares(engines: Sequence[Mapping[str, Any]], *, due: int) -> list[int]:
@@ -88,7 +102,7 @@ def _find_state(engine: Mapping[str, Any], *, due: int, is_read: bool) -> str:
     if engine["broken"]:
         return "refused"
     if engine["waits"]:
-        return "waits"
+        return "skipped" if engine["has_no_quota"] else "waits"
     attempted = (engine["accepted"] or 0) + (engine["failed"] or 0)
     if is_read and attempted >= due:
         return "done"
@@ -128,6 +142,7 @@ def _list_steps(
         is_next = sending is StepState.DONE and left != 0
         state = StepState.NOW if began or is_next else StepState.WAITS
         text = texts("progress.taken", n=number(stats.get("urlCount"))) if began else ""
+        text = text or _explain_quota(stats, formats)
         text = text or ("" if left is None else texts("progress.quota_left", n=number(left)))
         steps.append((str(kind.channel), texts(f"channel.{kind.channel}"), state, text))
     return [ProgressStep(*step) for step in steps]
@@ -162,13 +177,15 @@ def list_engines(result: Mapping[str, Any], formats: Formats) -> list[dict[str, 
             "broken": each.get("broken", False),
             "waits": False,
             "has_quota": False,
+            "has_no_quota": False,
+            "to_send": 0,
         }
         for each in result.get("engines", ())
     ]
     for kind in RANKED_KINDS:
         stats = result.get(f"{kind.channel}Stats")
         if stats:
-            mean = stats.get("meanResponseMs")
+            mean, full = stats.get("meanResponseMs"), _explain_quota(stats, formats)
             engines.append(
                 {
                     "engine": formats.texts(f"channel.{kind.channel}"),
@@ -177,11 +194,14 @@ def list_engines(result: Mapping[str, Any], formats: Formats) -> list[dict[str, 
                     "left": stats.get("left"),
                     "requests": stats.get("requests"),
                     "mean": _show_mean(mean, formats),
-                    "reason": _explain_quota(stats, formats) or formats.say(stats.get("errorMessage")),
+                    "reason": full or formats.say(stats.get("errorMessage")),
                     "advice": stats.get("advice"),
                     "broken": stats.get("switchedOff", False),
                     "waits": not stats.get("requests"),
                     "has_quota": True,
+                    "has_no_quota": bool(full),
+                    # Pages that wait and that the rest of the day's quota has room for.
+                    "to_send": min(stats.get("left") or 0, (stats.get("quota") or {}).get("remaining") or 0),
                 }
             )
     return engines

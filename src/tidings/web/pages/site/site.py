@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from tidings.announce.channels.google.submissions import SitemapSubmissions
 from tidings.announce.ledger.statistics import DayCount
@@ -19,7 +19,7 @@ from tidings.web.pages.overview import find_reset
 from tidings.web.pages.site.failed import list_failed
 from tidings.web.pages.site.view import SiteView
 from tidings.web.pages.view.charts import draw_large_bars
-from tidings.web.pages.view.formats import Formats
+from tidings.web.pages.view.formats import Formats, describe_schedule
 from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
 
 _SHOWN: Final = 5
@@ -40,6 +40,7 @@ def make_site_router(dashboard: Dashboard) -> APIRouter:
             progress=view.find_progress(records),
             days=days,
             charts=_draw_channels(view.summary, view.formats),
+            any_failed=_has_failed(view.summary),
             failed=await list_failed(dashboard, view, limit=_SHOWN),
             can_choose=False,
             quotas=_describe_quotas(view.summary, view.formats),
@@ -95,9 +96,14 @@ def _list_days(formats: Formats) -> list[date]:
     return [today - timedelta(days=DAYS - 1 - at) for at in range(DAYS)]
 
 
+def _has_failed(summary: SiteSummary) -> bool:
+    """Whether any page failed on any of the days that the charts show."""
+    return any(each.total > each.successful for days in summary.days.values() for each in days)
+
+
 def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any]]:
     charts = []
-    any_failed = any(each.total > each.successful for days in summary.days.values() for each in days)
+    any_failed = _has_failed(summary)
     for at, channel in enumerate(summary.channels):
         counts: Sequence[DayCount] = summary.days.get(channel, [DayCount()] * DAYS)
         accepted = [count.successful for count in counts]
@@ -144,7 +150,7 @@ def _describe_facts(
     ]
     return [
         *((texts("site.fact.sitemap"), url, "long") for url in site.sitemap_urls),
-        (texts("site.fact.schedule"), _describe_schedule(site.schedule, formats), ""),
+        (texts("site.fact.schedule"), describe_schedule(site.schedule, formats), ""),
         (texts("site.fact.next"), _describe_next(summary, spread, formats), ""),
         (texts("site.fact.key"), "", "secret"),
         (texts("site.fact.engines"), ", ".join(engine.host for engine in site.engines), "long"),
@@ -152,18 +158,6 @@ def _describe_facts(
         (texts("site.fact.removed"), texts("site.removed.yes" if site.announce_removed else "site.removed.no"), ""),
         *_describe_extras(site, formats),
     ]
-
-
-def _describe_schedule(schedule: str, formats: Formats) -> Markup:
-    """The usual schedules in words, with the cron expression on hover; the others as they are."""
-    minute, hour, *rest = schedule.split()
-    if rest != ["*", "*", "*"] or not minute.isdigit() or not (hour.isdigit() or hour == "*"):
-        return escape(formats.texts("site.schedule_cron", cron=schedule))
-    if hour == "*":
-        text = formats.texts("site.schedule_hourly", minute=int(minute))
-    else:
-        text = formats.texts("site.schedule_daily", time=f"{int(hour):02}:{int(minute):02}")
-    return Markup('<span title="{}">{}</span>').format(schedule, text)
 
 
 def _describe_next(summary: SiteSummary, spread: timedelta, formats: Formats) -> Markup:

@@ -160,8 +160,20 @@ class Formats:
         minutes, seconds = divmod(round(duration.total_seconds()), 60)
         if minutes:
             return self.texts("time.minutes_seconds", minutes=minutes, seconds=f"{seconds:02}")
-        return self.texts("time.seconds", seconds=seconds)
+        return self.texts("time.seconds", seconds=seconds) if seconds else self.texts("time.under_second")
 
     def _mark(self, at: datetime, text: str) -> Markup:
         utc = at.astimezone(UTC)
         return Markup('<time datetime="{}" title="{:%Y-%m-%d %H:%M:%S} UTC">{}</time>').format(to_text(utc), utc, text)
+
+
+def describe_schedule(schedule: str, formats: Formats) -> Markup:
+    """The usual schedules in words, with the cron expression on hover; the others as they are."""
+    minute, hour, *rest = schedule.split()
+    if rest != ["*", "*", "*"] or not minute.isdigit() or not (hour.isdigit() or hour == "*"):
+        return escape(formats.texts("site.schedule_cron", cron=schedule))
+    if hour == "*":
+        text = formats.texts("site.schedule_hourly", minute=int(minute))
+    else:
+        text = formats.texts("site.schedule_daily", time=f"{int(hour):02}:{int(minute):02}")
+    return Markup('<span title="{}">{}</span>').format(schedule, text)

@@ -32,6 +32,15 @@ _TEXTS: Final = {
 }
 
 
+# What the page of a problem offers besides the way home.
+_WAYS_OUT: Final = {
+    "forbidden": "switch",
+    "signed_out": "sign_in",
+    "unavailable": "reload",
+    "bad_address": "plain",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Dashboard:
     """The services that pages call, and the renderer."""
@@ -68,9 +77,12 @@ class Dashboard:
             counts = FrameCounts()
         values = {
             "title": texts(f"problem.{name}.title") if name else texts("problem.title"),
-            "text": texts(f"problem.{name}.text") if name else self.renderer.formats(request).explain(shown.detail),
+            "text": texts(f"problem.{name}.text", scope=_name_scope(request))
+            if name
+            else self.renderer.formats(request).explain(shown.detail),
             "advice": texts(f"problem.{name}.advice") if name else "",
-            "way_out": {"forbidden": "switch", "signed_out": "sign_in", "unavailable": "reload"}.get(name, ""),
+            "way_out": _WAYS_OUT.get(name, ""),
+            "is_ours": shown.status >= 500,
             "request_id": current_request_id(),
         }
         answer = self.renderer.render(request, "problem.html", status=shown.status, counts=counts, problem=values)
@@ -83,6 +95,11 @@ class Dashboard:
         if site is None:
             problem(404, "unknown_site", "there is no site of this id")
         return self.installation.know(site)
+
+
+def _name_scope(request: Request) -> str:
+    grant: Grant | None = request.scope.get(GRANT)
+    return "" if grant is None else grant.scope.value
 
 
 def locate_site(site_id: str) -> str:
