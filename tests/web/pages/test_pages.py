@@ -95,7 +95,7 @@ async def test_a_url_is_looked_up(api: ApiStage, browser: Browser) -> None:
     failed = (await browser.get(f"{site}/lookup?url={bad}")).text
     assert "Waiting" in failed
     assert "HTTP 422: not welcome" in failed
-    assert "Accepted. It is sent again" in (await browser.get(f"{site}/lookup?url={api.web.url(4)}")).text
+    assert "It is sent again" in (await browser.get(f"{site}/lookup?url={api.web.url(4)}")).text
     assert "another host" in (await browser.get(f"{site}/lookup?url=https://other.example/")).text
     assert "not a valid http" in (await browser.get(f"{site}/lookup?url=javascript:alert(1)")).text
 
@@ -371,3 +371,13 @@ async def test_a_cookie_is_added_and_never_shown(api: ApiStage, browser: Browser
     wrong = await browser.post("/cookies", name="bad name!", platform="bilibili", cookie=value)
     assert wrong.status == 400
     assert "canary-cookie" not in wrong.text
+
+
+async def test_a_list_that_is_opened_beyond_its_end_says_so(api: ApiStage, browser: Browser) -> None:
+    """An old bookmark, or an address that somebody wrote: no page claims that there is no site."""
+    await api.add_site()
+    beyond = await browser.get("/sites?from=500")
+    assert (beyond.status, "No site matches." in beyond.text, "No site yet" in beyond.text) == (200, True, False)
+    far = await browser.get(f"/sites?from={10**22}")
+    assert far.status == 400
+    assert 'href="/sites">Open the page without it' in far.text
