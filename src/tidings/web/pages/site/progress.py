@@ -58,7 +58,7 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
     then = [engine["engine"] for engine in engines if engine["to_send"]]
     if record.is_queued:
         summary = formats.texts("progress.queued")
-    elif due and sent >= wanted and then:
+    elif result.get("files") and sent >= wanted and then:
         summary = formats.texts("progress.quota_channels", channels=("、" if formats.is_chinese else ", ").join(then))
     elif due:
         numbers = {"sent": formats.number(sent), "due": formats.number(due), "wanted": formats.number(wanted)}
@@ -71,7 +71,7 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
         engine["badge"], engine["icon"] = _BADGES[engine["state"]]
     return {
         "id": record.public_id,
-        "percent": _find_percent(engines, sent=sent, wanted=wanted) if due else 0,
+        "percent": _find_percent(engines, sent=sum(shares), wanted=due * len(shares)),
         "summary": summary,
         "took": formats.duration((record.completed_at or formats.now) - record.started_at),
         "steps": _list_steps(result, engines, formats, is_queued=record.is_queued),
@@ -104,7 +104,7 @@ def _find_state(engine: Mapping[str, Any], *, due: int, is_read: bool) -> str:
     if engine["waits"]:
         return "skipped" if engine["has_no_quota"] else "waits"
     attempted = (engine["accepted"] or 0) + (engine["failed"] or 0)
-    if is_read and attempted >= due:
+    if is_read and (attempted >= due or (engine["has_quota"] and not engine["to_send"])):
         return "done"
     return "retrying" if engine["reason"] else "sending"
 
@@ -164,47 +164,49 @@ def _explain_quota(stats: Mapping[str, Any], formats: Formats) -> str:
 
 def list_engines(result: Mapping[str, Any], formats: Formats) -> list[dict[str, Any]]:
     """Engines, and channels with a quota as some of them, with their figures."""
-    engines = [
-        {
-            "engine": each["engine"],
-            "accepted": each["succeeded"],
-            "failed": each["failed"],
-            "left": each["left"],
-            "requests": each["requests"],
-            "mean": _show_mean(each["meanResponseMs"], formats),
-            "reason": formats.say(each["reason"]),
-            "advice": each["advice"],
-            "broken": each.get("broken", False),
-            "waits": False,
-            "has_quota": False,
-            "has_no_quota": False,
-            "to_send": 0,
-        }
-        for each in result.get("engines", ())
+    stats = [(kind.channel, result.get(f"{kind.channel}Stats")) for kind in RANKED_KINDS]
+    return [
+        *(_describe_engine(each, formats) for each in result.get("engines", ())),
+        *(_describe_channel(formats.texts(f"channel.{channel}"), each, formats) for channel, each in stats if each),
     ]
-    for kind in RANKED_KINDS:
-        stats = result.get(f"{kind.channel}Stats")
-        if stats:
-            mean, full = stats.get("meanResponseMs"), _explain_quota(stats, formats)
-            engines.append(
-                {
-                    "engine": formats.texts(f"channel.{kind.channel}"),
-                    "accepted": stats.get("urlCount"),
-                    "failed": stats.get("failed"),
-                    "left": stats.get("left"),
-                    "requests": stats.get("requests"),
-                    "mean": _show_mean(mean, formats),
-                    "reason": full or formats.say(stats.get("errorMessage")),
-                    "advice": stats.get("advice"),
-                    "broken": stats.get("switchedOff", False),
-                    "waits": not stats.get("requests"),
-                    "has_quota": True,
-                    "has_no_quota": bool(full),
-                    # Pages that wait and that the rest of the day's quota has room for.
-                    "to_send": min(stats.get("left") or 0, (stats.get("quota") or {}).get("remaining") or 0),
-                }
-            )
-    return engines
+
+
+def _describe_engine(engine: Mapping[str, Any], formats: Formats) -> dict[str, Any]:
+    return {
+        "engine": engine["engine"],
+        "accepted": engine["succeeded"],
+        "failed": engine["failed"],
+        "left": engine["left"],
+        "requests": engine["requests"],
+        "mean": _show_mean(engine["meanResponseMs"], formats),
+        "reason": formats.say(engine["reason"]),
+        "advice": engine["advice"],
+        "broken": engine.get("broken", False),
+        "waits": False,
+        "has_quota": False,
+        "has_no_quota": False,
+        "to_send": 0,
+    }
+
+
+def _describe_channel(name: str, stats: Mapping[str, Any], formats: Formats) -> dict[str, Any]:
+    full, quota = _explain_quota(stats, formats), stats.get("quota") or {}
+    return {
+        "engine": name,
+        "accepted": stats.get("urlCount"),
+        "failed": stats.get("failed"),
+        "left": stats.get("left"),
+        "requests": stats.get("requests"),
+        "mean": _show_mean(stats.get("meanResponseMs"), formats),
+        "reason": full or formats.say(stats.get("errorMessage")),
+        "advice": stats.get("advice"),
+        "broken": stats.get("switchedOff", False),
+        "waits": not stats.get("requests"),
+        "has_quota": True,
+        "has_no_quota": bool(full),
+        # Pages that wait and that the rest of the day's quota has room for.
+        "to_send": min(stats.get("left") or 0, quota.get("remaining") or 0),
+    }
 
 
 def write_event(progress: Mapping[str, Any], record: ExecutionRecord, formats: Formats) -> bytes:
