@@ -1,4 +1,5 @@
-"""Announces sites: what all executions share, and how one begins. `pipeline` is the story of one."""
+"""Announces sites: the services that all executions share, and the start of one. `pipeline` has the steps of an
+execution."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ class Announcer:
     rules: DueRules = field(default_factory=DueRules)
     # Requests in flight for one engine, at most.
     concurrency: int = 3
-    # A monitor outside, notified after each successful execution.
+    # An external monitor, called after each successful execution.
     ping: Ping = field(default_factory=Ping)
     # The addresses of channels.
     bases: ApiBases = field(default_factory=ApiBases)
@@ -60,7 +61,7 @@ class Announcer:
         pages: PageSource | None = None,
         on_progress: Callable[[Report], None] = ignore_progress,
     ) -> Report:
-        """Run one execution for one site and return its report. `pages` stand for those of the site's sitemaps.
+        """Run one execution for one site and return its report. `pages` replace those of the site's sitemaps.
 
         Raises AlreadyRunningError, ExecutionLostError, ChannelDisabledError. Any other error ends the execution as
         `failed` and is raised.
@@ -78,7 +79,7 @@ class Announcer:
         self, execution: Execution, site: Site, given: GivenPages, *, channels: frozenset[Channel]
     ) -> AnnounceExecution:
         """Put given pages into the outbox, instead of what the sitemaps list. `run` on the result sends them."""
-        # The sitemap is not read, so nothing can be said of pages that left it.
+        # The sitemap is not read, so removed pages are not detected.
         work = self.prepare(execution, replace(site, announce_removed=False), channels=channels)
         await work.plan(given)
         return work

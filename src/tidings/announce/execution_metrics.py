@@ -77,7 +77,7 @@ class ExecutionMetrics:
 
     async def save(self, connection: AsyncConnection, *, database: Database) -> None:
         """Add them to the table, in the caller's transaction."""
-        # In order: two executions that end at once must not wait for each other.
+        # Always in the same order, so that two executions that end at once cannot deadlock.
         rows = [
             {"name": name, "labels": json.dumps(labels), "value": value}
             for (name, labels), value in sorted(self.values.items())
@@ -123,7 +123,7 @@ async def read_backlog(connection: AsyncConnection) -> Mapping[Channel, Backlog]
     columns = deliveries.c
     sums = select(columns.channel, func.sum(columns.size), func.min(columns.batch)).group_by(columns.channel)
     found: dict[int, tuple[int, int]] = {row[0]: (int(row[1]), row[2]) for row in await connection.execute(sums)}
-    # Only of the oldest ones: the row of a batch holds its pages.
+    # Read only the oldest batches, because the row of a batch holds its pages.
     times = select(batches.c.id, batches.c.created_at).where(batches.c.id.in_([batch for _, batch in found.values()]))
     created: dict[int, int] = {row.id: row.created_at for row in await connection.execute(times)}
     backlogs: dict[Channel, Backlog] = {}

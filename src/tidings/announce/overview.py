@@ -1,4 +1,4 @@
-"""All sites at a glance: condition, last and next execution, 30 days of statistics, quota. A page of sites costs three
+"""The list of all sites: condition, last and next execution, 30 days of statistics, quota. A page of sites costs three
 queries, however many sites there are; one site costs two. Status of one site in detail is in `status`.
 """
 
@@ -83,7 +83,7 @@ class SiteSummary:
     number: int
     group: str | None
     condition: SiteCondition
-    # Why the condition is what it is, in the engine's or Tidings' own words; None where the condition says it all.
+    # Why the condition is what it is, in the engine's or Tidings' own words; None if the condition is enough.
     reason: str | None
     # The last execution that ended; None for a new site.
     last_at: datetime | None
@@ -92,7 +92,7 @@ class SiteSummary:
     # The running execution's id and saved progress.
     running_id: str | None
     running_since: datetime | None
-    # The name of the worker that is at it; None while it waits for one, or where a command runs it.
+    # The name of the worker that runs it; None while it waits for one, or if a command runs it.
     running_worker: str | None
     next_at: datetime | None
     # Whether it is paused, alone or together with all others.
@@ -195,7 +195,7 @@ def _select_found(wanted: ColumnElement[bool]) -> CTE:
 
 
 def _select_conditions(now: datetime, wanted: ColumnElement[bool]) -> CTE:
-    """Every wanted site with its condition. Both steps are materialized, so that each look is made once a site."""
+    """Every wanted site with its condition. Both steps are materialized, so that each look-up runs once per site."""
     found = _select_found(wanted)
     rank = case(
         (or_(~found.c.enabled, found.c.paused), _RANKS[SiteCondition.PAUSED]),
@@ -228,7 +228,7 @@ def _select_numbers(
     """The sites of a page with their place in it, and one row for each condition: its sites, and those that fit."""
     columns = (known.c.number, known.c.rank, known.c.next_at, known.c.paused, known.c.running_row, known.c.last_row)
     first = select(*columns, known.c.id).where(fits).order_by(*_sort(known.c, order)).offset(offset).limit(limit)
-    # The places of these few: numbering all sites would take longer than all the rest.
+    # Only these few sites are numbered: numbering all would take longer than the rest of the query.
     page = first.subquery("page")
     place = func.row_number().over(order_by=_sort(page.c, order)).label("place")
     counts = select(
@@ -322,7 +322,7 @@ async def _read_days(
     first = today - timedelta(days=DAYS - 1)
     columns = daily_stats.c
     statement = select(columns.site, columns.channel, columns.day, columns.total, columns.successful).where(
-        # Each day by itself: the key begins with the day, and a range of days would read every site.
+        # One look-up per day: the key begins with the day, so a range of days would read every site.
         columns.day.in_([(first + timedelta(days=at)).isoformat() for at in range(DAYS)]),
         columns.site.in_(numbers),
     )

@@ -1,7 +1,7 @@
-"""The work of a running installation: sites executed by schedule, on request, or with URLs that are given.
+"""The work of a running installation: executes sites by schedule, on request, or with given URLs.
 
-Everything here may be called by the HTTP API, the command line and the tick alike. A request is stored and answered at
-once; a worker adopts it, in this process or another. `pipeline` says what an execution does.
+The HTTP API, the command line and the tick call it. A request is stored and answered at once; a worker adopts it, in
+this process or another. `pipeline` says what an execution does.
 """
 
 import asyncio
@@ -49,13 +49,13 @@ from tidings.core.queue.dispatcher import Call, Dispatcher, Job
 RUN = "announce.run"
 
 MOST_WAITING = 1_000
-# A minute's round tells people of so many late sites at the most.
+# The most late sites that raise an alert in one minute.
 MOST_LATE = 100
-# A site whose executions end with their process so many times in a row may be the cause of it.
+# If the executions of a site end with their process this many times in a row, the site may be the cause.
 MOST_CUT_OFF = 3
 # A due execution that could not begin is tried again after this.
 PUT_OFF = timedelta(minutes=2)
-# An execution that ends in another process is seen after this at the latest.
+# The longest delay until the end of an execution in another process is noticed.
 _LOOK_EVERY = timedelta(seconds=1)
 
 _CUT_OFF = (ExecutionStatus.INTERRUPTED, ExecutionStatus.TIMEOUT)
@@ -76,7 +76,7 @@ class _BusySiteError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AnnounceService:
-    """Stores what is asked for, and does it as a worker."""
+    """Stores requests, and carries them out as a worker."""
 
     database: Database
     sites: SiteRecords
@@ -90,11 +90,11 @@ class AnnounceService:
     budget: timedelta
     live: LiveExecutions
     know: Callable[[Site], Site]
-    # Called after a change that gives somebody something to do.
+    # Called after a change that creates work.
     wake: Callable[[], None]
     # The most executions that may wait for a worker.
     most_waiting: int = MOST_WAITING
-    # The most executions, over all workers, beside which a scheduled one begins. None: as many as there are places.
+    # The maximum of scheduled executions at once, over all workers. None: limited only by the workers' places.
     most_running: int | None = None
 
     async def trigger(self, site: Site, *, channel: ChannelChoice = ChannelChoice.ALL) -> "Started":
@@ -103,13 +103,13 @@ class AnnounceService:
         return await self._request(site, {"channel": channel.value})
 
     async def follow_up(self, site: Site) -> "Started | None":
-        """Ask for an execution that begins now, or right after the one that runs: then None. Raises BusyError."""
+        """Ask for an execution now, or right after the running one; in that case returns None. Raises BusyError."""
         try:
             return await self.trigger(site)
         except AlreadyRunningError:
             if not await self.schedules.add_follow_up(site.number):
                 raise
-            # It may have ended meanwhile.
+            # The running execution may have ended meanwhile.
             self.wake()
             return None
 
@@ -126,7 +126,7 @@ class AnnounceService:
         return await self._request(site, {"channel": channel.value, "urls": list(urls), "at": to_milliseconds(at)})
 
     async def _request(self, site: Site, request: Mapping[str, Any]) -> "Started":
-        """Store what is asked for, and wake a worker, in one transaction."""
+        """Store a request and wake a worker, in one transaction."""
         await self.executions.recover(workflow_name=site.workflow_name)
         async with self.database.write() as connection:
             if await self.requests.count_queued(connection) >= self.most_waiting:
@@ -134,7 +134,7 @@ class AnnounceService:
             execution = await self.requests.reserve(connection, site.workflow_name, kind=ANNOUNCE, request=request)
             await self.dispatcher.submit(connection, [_make_request_job(execution.public_id)])
         if not self.dispatcher.is_shared:
-            # It looks for stop requests more often while something runs.
+            # A tick passes stop requests on, and ticks are more frequent while something runs.
             self.wake()
         return Started(execution, executions=self.executions, live=self.live)
 
@@ -149,12 +149,12 @@ class AnnounceService:
         return holder is not None
 
     async def list_requested(self, connection: AsyncConnection, limit: int) -> list[Job]:
-        """Jobs for executions that somebody asked for and nobody has adopted."""
+        """Jobs for requested executions that no worker has adopted."""
         waiting = await self.requests.list_queued(connection, kind=ANNOUNCE, limit=limit)
         return [_make_request_job(public_id) for public_id in waiting]
 
     async def list_due(self, connection: AsyncConnection, limit: int) -> list[Job]:
-        """Jobs for sites whose time has come."""
+        """Jobs for due sites."""
         if self.most_running is not None:
             limit = min(limit, self.most_running - await self.executions.count_running_in(connection))
         if limit <= 0:
@@ -164,7 +164,7 @@ class AnnounceService:
         return [Job(RUN, f"{RUN}:{number}", {"site": number}) for number in list(due)[:limit]]
 
     async def run(self, call: Call) -> None:
-        """The task of a worker: do what a job names, if it is still to be done."""
+        """The task of a worker: do the work of a job, unless it is already done."""
         try:
             if "execution" in call.arguments:
                 await self._run_requested(call, call.arguments["execution"])
@@ -174,13 +174,13 @@ class AnnounceService:
             _log.warning("execution.lost", reason=str(error))
 
     async def _run_due(self, call: Call, number: int) -> None:
-        """Do the execution that is due. A site that is busy stays due, and so does one whose execution is cut off."""
+        """Run the due execution. A busy site stays due, and so does one whose execution is interrupted."""
         try:
             site = await self.sites.find_by_number(number)
             execution = None if site is None else await self._begin(self.know(site), call)
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
-                # Not at once, or a lasting fault would be tried without end.
+                # Not at once, or a lasting fault would cause endless retries.
                 await self.schedules.put_off(number, PUT_OFF)
             raise
         if site is not None and execution is not None:
@@ -231,7 +231,7 @@ class AnnounceService:
         return await self.announcer.plan_given(execution, site, given, channels=channels)
 
     async def _run(self, work: AnnounceExecution, call: Call) -> None:
-        """Do the work. If the end of the worker cuts it off, it is to be done again at once."""
+        """Do the work. If the worker ends before that, the work is due again at once."""
         call.stop.limit(self.budget)
         status = ExecutionStatus.INTERRUPTED
         try:
@@ -246,7 +246,7 @@ class AnnounceService:
     async def _put_back_cut_off(self, execution: Execution) -> None:
         async with self.database.write() as connection:
             row = (await connection.execute(select(execution_table).where(execution_table.c.id == execution.id))).one()
-            # One that still runs could not be ended: `recover` does that, and puts it back.
+            # If it could not be ended, `recover` ends it later and puts the work back.
             if row.status == ExecutionStatus.INTERRUPTED and row.stop_requested_at is None:
                 request = None if row.request is None else json.loads(row.request)
                 await self.put_back(
@@ -254,10 +254,8 @@ class AnnounceService:
                 )
 
     async def put_back(self, connection: AsyncConnection, lost: LostExecution, *, again: bool = False) -> None:
-        """In the caller's transaction: what this execution was to do is to be done again.
-
-        Unless `again`, a site whose executions were cut off several times in a row is left to its schedule: it may be
-        the cause.
+        """In the caller's transaction: make the work of this execution due again. Unless `again`, a site whose
+        executions were interrupted several times in a row waits for its schedule, because it may be the cause.
         """
         if lost.kind != ANNOUNCE or not (again or await self._may_repeat(connection, lost)):
             return
@@ -294,14 +292,14 @@ class AnnounceService:
             for each in late:
                 await self.alerts.raise_alert(connection, _describe_lateness(each))
             if len(late) < MOST_LATE:
-                # A site that was paused or disabled since is late no longer.
+                # A site that was paused or disabled since then is no longer late.
                 await self.alerts.resolve_matching(
                     connection, lambda kind, subject: kind == AnnounceAlert.NOT_RUN and subject not in raised
                 )
         self.alerts.wake()
 
     async def free(self, site: Site) -> int:
-        """Try again what refused the site's keys, with the same keys; returns how many engines that are."""
+        """Reopen the engines that refused the site's keys, with the same keys; returns how many."""
         freed = 0
         async with self.database.write() as connection:
             for channel in Channel:
@@ -343,16 +341,15 @@ def _describe_lateness(late: LateSite) -> Alert:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An execution that somebody asked for."""
+    """A requested execution."""
 
     execution: Execution
     executions: Executions
     live: LiveExecutions
 
     async def wait(self) -> ExecutionRecord:
-        """Wait for its end, in whichever process. A caller that stops waiting does not stop the execution.
-
-        Raises ExecutionLostError if it was taken back before it began.
+        """Wait for its end, in whichever process. A caller that stops waiting does not stop the execution. Raises
+        ExecutionLostError if it was deleted before it began.
         """
         while True:
             record = await self.executions.find(self.execution.public_id)

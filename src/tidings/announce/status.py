@@ -1,7 +1,7 @@
 """Site status for GET /status: schedule, last and current execution, quota of each channel.
 
-One statement reads it, and no key is decrypted, because monitors ask again and again. If a key may have been refused,
-or rests, more is read.
+One statement reads it, and no key is decrypted, because monitors ask again and again. Further statements run only if a
+key may have been refused, or rests.
 """
 
 import json
@@ -155,7 +155,7 @@ async def read_overview(
 
 
 def _select_status() -> Select[Any]:
-    """A row for each of the site's two newest executions, the newest first; one where there is none."""
+    """A row for each of the site's two newest executions, the newest first; one row if there is none."""
     everything, newest = schedules.alias("everything"), executions.alias("newest")
     two_newest = (
         select(newest.c.id)
@@ -224,7 +224,7 @@ def _judge(
 
 
 def describe_execution(record: ExecutionRecord, *, live: ReportJson | None = None) -> ExecutionJson:
-    """`live` is how far it is, while it runs."""
+    """`live`: its progress while it runs."""
     stored = cast("ReportJson | None", record.result or record.progress or None)
     return {
         "executionId": record.public_id,

@@ -1,1 +1,1 @@
-"""The channels that pages are announced on: one sender, a protocol for each, and quotas where there are some."""
+"""The channels to search engines: one sender for all, a protocol for each, and quotas."""

@@ -1,4 +1,4 @@
-"""What an engine's answer means, in the same words for every channel, and the exchange that brings one."""
+"""The meaning of an engine's answer, in the same terms for every channel, and the exchange of one request."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Outcome:
     """An answer, judged."""
 
     verdict: Verdict
-    # For the record: the status and the engine's own words.
+    # For log and report: the status and the engine's own words.
     reason: str
     # What a person should check or do; empty after a success.
     advice: str = ""
@@ -51,13 +51,13 @@ class Outcome:
     message: str | None = None
     # URLs that the engine says it would still take today.
     remaining: int | None = None
-    # URLs that the engine says it took today, from everybody.
+    # URLs that the engine says it took today, from all clients.
     total: int | None = None
     # URLs of an accepted request that were not taken, each with the reason.
     rejected: Mapping[str, str] = field(default_factory=dict)
     # From the request to the end of the answer.
     elapsed: timedelta = timedelta()
-    # The time was up before the whole answer was here.
+    # The time limit ended before the whole answer arrived.
     timed_out: bool = False
     # How long the engine asks us to wait (Retry-After).
     retry_after: timedelta | None = None
@@ -102,7 +102,7 @@ async def exchange(
         url_limit=url_limit,
         before_sending=request.before_sending,
     ) as stream:
-        # The status says what matters; of a long body the start is enough.
+        # The status decides; the start of a long body is enough.
         body = await stream.read_start(longest)
         elapsed = timedelta(seconds=clock.monotonic() - started)
         return Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=body)

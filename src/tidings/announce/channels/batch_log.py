@@ -1,4 +1,4 @@
-"""What the log says about each batch: sent, answered, retried, failed (A21, A23)."""
+"""The log lines of each batch: sent, answered, retried, failed (A21, A23)."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from tidings.announce.channels.channel import SendingChannel
 from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
 
-# These need a person; all others are recovered from by themselves.
+# These need a person; the next execution recovers from all others.
 _ERRORS = frozenset({Verdict.BAD_URLS, Verdict.FORBIDDEN, Verdict.REFUSED})
 
 _log = get_logger(__name__)

@@ -1,4 +1,4 @@
-"""Claimed pages on their way to an engine: a batch, the parts of it that go out in one request, and their answers."""
+"""Claimed pages that are being sent: a batch, the parts of it that each go out in one request, and their answers."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,11 @@ from tidings.announce.ledger.outbox import ClaimedPages
 
 @dataclass(slots=True)
 class SentBatch:
-    """Claimed pages on their way."""
+    """Claimed pages that are being sent."""
 
     number: int
     claimed: ClaimedPages
-    # Pages that are not dealt with.
+    # Pages without a result so far.
     remaining: int
     began: float
     accepted: int = 0
@@ -43,7 +43,7 @@ class BatchPart:
         return self.batch.claimed.list_urls(self.start, self.start + 1)[0].decode()
 
     def split_by(self, rejected: Mapping[str, str]) -> "Iterator[tuple[BatchPart, str | None]]":
-        """The stretches of pages that were taken (None), or rejected for one reason."""
+        """The ranges of pages that were taken (None), or rejected for one reason."""
         if not rejected:
             yield self, None
             return
@@ -60,7 +60,8 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class SentPart:
-    """The last answer to a part, and how many attempts it took. `part` may be shorter than asked for: quota."""
+    """The last answer to a part, and the number of attempts. `part` may be shorter than requested, because of the
+    quota."""
 
     part: BatchPart
     outcome: Outcome

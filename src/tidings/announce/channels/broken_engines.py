@@ -1,4 +1,4 @@
-"""Engines that refuse a site's key for good. They are left alone until the site has another key for the channel."""
+"""Engines that refuse a site's key for good. They get no requests until the site has another key for the channel."""
 
 from dataclasses import dataclass
 from datetime import datetime

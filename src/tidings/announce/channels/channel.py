@@ -40,7 +40,7 @@ class ExecutionContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendingLimits:
-    """How much an engine gets at once, and when it is left alone."""
+    """How much an engine gets at once, and when the sender stops."""
 
     # Pages in a batch: progress is saved and logged after each.
     batch_size: int
@@ -48,9 +48,10 @@ class SendingLimits:
     urls_per_request: int
     # Requests for one batch with bad URLs, at most; the rest of it fails as a whole.
     most_split_requests: int
-    # After so many failures in a row, the last one with this verdict, the engine is closed for this execution.
+    # By verdict: after this many failures in a row, the last one with this verdict, the engine is closed for this
+    # execution.
     failures_until_closed: Mapping[Verdict, int]
-    # Least time between two requests, beyond the pace of all hosts.
+    # Minimum time between two requests, in addition to the pace of all hosts.
     least_interval: timedelta = timedelta()
 
 
@@ -60,7 +61,7 @@ class Reservation:
 
     # Pages that may be sent; 0 closes the engine for this execution.
     granted: int
-    # Why nothing was granted, if the reason is something other than a used-up quota.
+    # Why nothing was granted, if the reason is not an exhausted quota.
     reason: str | None = None
 
 
@@ -114,7 +115,7 @@ class RequestAnswered:
 
 @dataclass(frozen=True, slots=True)
 class PagesTaken:
-    """An engine took pages, which is recorded."""
+    """An engine took pages; the ledger is updated."""
 
     engine: Engine
     pages: int
@@ -126,7 +127,7 @@ class PagesTaken:
 
 @dataclass(frozen=True, slots=True)
 class PagesFailed:
-    """An engine did not take pages, which is recorded; the next execution sends them again."""
+    """An engine did not take pages; the failure is stored, and the next execution sends them again."""
 
     engine: Engine
     pages: int
@@ -140,10 +141,10 @@ class PagesFailed:
 
 @dataclass(frozen=True, slots=True)
 class EngineClosed:
-    """An engine is not asked again in this execution; its pages stay in the outbox."""
+    """An engine gets no further request in this execution; its pages stay in the outbox."""
 
     engine: Engine
-    # None if its quota is used up, which is the normal course.
+    # None if its quota is exhausted, which is normal.
     reason: str | None
     advice: str = ""
     # The engine refuses the key until a person sets another.

@@ -1,4 +1,5 @@
-"""The channels that a person can ask for. Apart from the pipeline, so that a command line can be read without it."""
+"""The channels that a person can ask for. Not in the pipeline's modules, so that parsing a command line does not load
+them."""
 
 from enum import StrEnum
 

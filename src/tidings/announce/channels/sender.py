@@ -1,8 +1,8 @@
 """One sender for every channel: takes an engine's next pages from the outbox, sends them, and records the result.
 
 A channel supplies the protocol (build a request, classify an answer, batch size) and its quota (reserve before, settle
-after). Retries, halving a batch with bad URLs, closing an engine and recording are here, once. A sender shares nothing
-with planning but a wake-up: starting, resuming and serving a slow engine are the same loop.
+after). Retries, halving a batch with bad URLs, closing an engine and recording are here, once. A sender shares only a
+wake-up with planning: starting, resuming and serving a slow engine are the same loop.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from tidings.core.clock import to_milliseconds
 from tidings.core.net.retry import Trouble
 from tidings.core.stop import Stop, StopRequestedError
 
-# An engine may ask for a day; other sites, and people who try again, need not wait that long to hear it.
+# An engine may ask for a day, but other sites and manual retries should find that out sooner.
 LONGEST_REST = timedelta(hours=1)
 
 _TROUBLES = {
@@ -45,7 +45,7 @@ _BLAMELESS = frozenset({Verdict.QUOTA_FULL, Verdict.THROTTLED})
 
 @dataclass(slots=True)
 class WakeUp:
-    """Tells one sender that the outbox may have new pages, and in the end that no more will come."""
+    """Signals to one sender that the outbox may have new pages, and finally that no more will come."""
 
     ended: bool = False
     _event: asyncio.Event = field(default_factory=asyncio.Event)
@@ -58,7 +58,7 @@ class WakeUp:
         self._event.set()
 
     def clear(self) -> None:
-        """Call before looking into the outbox: a ring from here on ends `wait`."""
+        """Call it before reading the outbox: a later wake-up then ends `wait`."""
         self._event.clear()
 
     async def wait(self) -> None:
@@ -93,15 +93,15 @@ class Sender:
         self._busy: set[int] = set()
         self._batches = 0
         self._failures_in_row = 0
-        # Asking this engine again in this execution makes no sense.
+        # No further request to this engine makes sense in this execution.
         self.closed = False
 
     async def run(self) -> None:
-        """Send until the outbox has nothing more for this engine, it is time to stop, or the engine is closed."""
+        """Send until the outbox has nothing more for this engine, a stop is requested, or the engine is closed."""
         workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
         feeding = asyncio.create_task(self._feed())
         try:
-            # A worker ends only by an error, which must not leave the others waiting.
+            # A worker ends early only by an error, and then the others must not wait for ever.
             done, _ = await asyncio.wait({feeding, *workers}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -122,7 +122,7 @@ class Sender:
                 ended = self.wake.ended
                 if await self._claim(failed=failed):
                     continue
-                # A delivery larger than a batch is claimed again once its first pages are dealt with.
+                # A delivery larger than a batch is claimed again once its first pages have a result.
                 if not self._busy and (failed or ended):
                     break
                 await self.wake.wait()
@@ -182,7 +182,7 @@ class Sender:
         sent: SentPart | None = None
         try:
             while not self._is_over:
-                # A retry is worth its quota only with all of the part; at first, some is better than nothing.
+                # The first attempt may send as much as the quota allows; a retry needs quota for the whole part.
                 reservation = await self._channel.reserve(len(part), least=1 if sent is None else len(part))
                 if not reservation.granted:
                     await self._close_without_quota(reservation, sent)
@@ -191,7 +191,7 @@ class Sender:
                 outcome = await self._send(part)
                 await self._respect_limit(outcome, attempts + 1)
                 if outcome.verdict is Verdict.QUOTA_REMAINING:
-                    # Corrected, and nothing was taken: reserve again, for as many as remain.
+                    # The quota was corrected, and nothing was taken: reserve again, for as many as remain.
                     await self._settle(part, outcome)
                     sent = None
                     continue
@@ -244,7 +244,7 @@ class Sender:
                 await self._channel.settle(connection, outcome, count=len(part))
 
     async def _respect_limit(self, outcome: Outcome, attempts: int) -> None:
-        """The limit is the engine's, not this batch's: nobody asks it before the wait is over, and then less often."""
+        """The rate limit applies to the engine: no process sends to it before the wait is over, and then less often."""
         if outcome.verdict is not Verdict.RATE_LIMITED or self._channel.channel.has_quota:
             return
         await self._context.pace.slow_down(self._channel.host)
@@ -316,7 +316,7 @@ class Sender:
         )
 
     async def _give_up(self, sent: SentPart, *, settles: bool = False) -> None:
-        """Record that the engine did not take these pages; close it if the next ones would fare no better."""
+        """Record that the engine did not take these pages; close it if the next ones would fail, too."""
         part, outcome, now = sent.part, sent.outcome, self._context.clock.now()
         blameless = outcome.verdict in _BLAMELESS
         closes, untaken = self._count_failure(outcome), 0
@@ -339,8 +339,8 @@ class Sender:
             self._close(outcome.reason, outcome.advice, broken=outcome.verdict is Verdict.FORBIDDEN)
 
     def _count_failure(self, outcome: Outcome) -> bool:
-        """Whether asking this engine again in this execution makes no sense."""
-        # Bad URLs are no sign of a bad engine.
+        """Whether further requests to this engine make no sense in this execution."""
+        # Bad URLs do not count as a failure of the engine.
         self._failures_in_row += outcome.verdict is not Verdict.BAD_URLS
         most = self._channel.limits.failures_until_closed.get(outcome.verdict)
         retry_after = outcome.retry_after if outcome.verdict is Verdict.RATE_LIMITED else None

@@ -1,6 +1,5 @@
-"""From the crawl's events to due pages: looks pages up in the ledger, and releases a file once it is known to be good.
-
-The pages for channels with a quota are selected on the same way. Nothing is written here.
+"""Turns the crawl's events into due pages: looks pages up in the ledger, and releases a file once it is known to be
+good. It also selects the pages for channels with a quota. It writes nothing.
 """
 
 from array import array
@@ -25,10 +24,11 @@ from tidings.announce.sitemap.events import (
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.logs.logger import get_logger
 
-# Known pages are looked up many at once, which spares the index; new ones have to be kept, so they come in less.
+# Known pages are looked up in large blocks, which saves index reads. New pages stay in memory, so their blocks are
+# smaller.
 KNOWN_BLOCK = 50_000
 NEW_BLOCK = 1_000
-# A file is not believed when so many of its pages carry the time of the fetch as lastmod.
+# A file's lastmods are not believed if this many of its pages carry the time of the fetch.
 STAMPED_SHARE = 0.9
 STAMPED_LEAST = 5
 
@@ -37,7 +37,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FileCounts:
-    """One sitemap file in numbers of pages."""
+    """The numbers of pages of one sitemap file."""
 
     pages: int
     new: int = 0
@@ -46,7 +46,7 @@ class FileCounts:
     too_soon: int = 0
     # Not due, but an earlier execution left them in the outbox of an engine.
     waiting: int = 0
-    # Changes that are not believed, because the file stamps every page "now".
+    # Changes that are not believed, because the file dates every page "now".
     not_believed: int = 0
     dropped: Dropped = field(default_factory=Dropped)
     warning: str | None = None
@@ -70,7 +70,8 @@ class DueFile:
 
 
 class DueFinder:
-    """One execution's way from sitemap files to due pages. Without a `ledger`, only the choosers look at them."""
+    """Finds the due pages in the sitemap files of one execution. Without a `ledger`, only the choosers get the
+    pages."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class DueFinder:
         self._clock = clock
         self._filter = PageFilter(site)
         self._distinct = DistinctCount()
-        # The same page further down, or in another file, is not due again.
+        # The same page later in the file, or in another file, is not due again.
         self._planned = HashSet()
         self._waiting = {} if waiting is None else waiting
         # Pages of files that were read: those that wait in the outbox, and those that changed too soon.
@@ -106,7 +107,7 @@ class DueFinder:
         self._forget_file()
 
     async def take(self, event: CrawlEvent) -> DueFile | None:
-        """Deal with one event of the crawl. Returns the file once it is read."""
+        """Handle one event of the crawl. Returns the file once it is read."""
         match event:
             case PagesRead(file, pairs):
                 self._block.extend(self._filter.read(pairs))
@@ -135,7 +136,7 @@ class DueFinder:
     def count_waiting(self) -> int:
         """How many pages of unchanged files wait in the outbox.
 
-        Those files were not read: what waits and is in no other file counts as theirs, up to their number of pages.
+        Those files were not read: waiting pages that are in no other file count as theirs, up to their number of pages.
         """
         if not self._unchanged_pages:
             return 0
@@ -162,7 +163,7 @@ class DueFinder:
         self._filter.forget_dropped()
 
     def _take_back(self) -> None:
-        """Nothing of this file counts: its pages are not due because of it."""
+        """Drop this file: its pages are not due because of it."""
         for chooser in self._choosers.values():
             chooser.take_back()
         for pages in (self._new, self._changed):
@@ -197,7 +198,7 @@ class DueFinder:
             self._ledger_is_empty = await ledger.is_empty()
         due = await find_due(
             block,
-            # What this execution adds to an empty ledger was planned by it, or is open in the outbox.
+            # Pages that this execution adds to an empty ledger were planned by it, or are open in the outbox.
             ledger=None if self._ledger_is_empty else ledger,
             rules=self._rules,
             now=now,
@@ -238,7 +239,7 @@ class DueFinder:
         return DueFile(file, counts, due, frozenset(self._taken_today), self._seen, oldest, channels)
 
     def _find_channels(self, file: SitemapFile, *, believed: bool) -> int:
-        # A change that waits must be seen again, and so must pages that another host or key folder would let in.
+        # Changes that have to wait must be found again, and so must pages that another host or key folder would allow.
         waits = self._too_soon or self._filter.dropped.by_settings or (self._changed and not believed)
         if self._ledger is None or waits or not self._pages or file.fault is not None:
             return 0

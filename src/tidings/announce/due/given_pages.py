@@ -1,4 +1,4 @@
-"""Pages that a caller names instead of a sitemap: they count as changed just now, and are planned like a sitemap."""
+"""Pages from a caller's list instead of a sitemap. They count as just changed, and are planned like a sitemap."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence

@@ -26,7 +26,7 @@ class HashSet:
     def __contains__(self, number: object) -> bool:
         if not isinstance(number, int) or not self._size:
             return False
-        # A negative number has a negative index, which counts from the end: every prefix has a bucket of its own.
+        # A negative number has a negative index, which counts from the end, so every prefix has a bucket of its own.
         bucket = self._buckets[number >> (64 - _BUCKET_BITS)]
         if bucket is None:
             return False

@@ -23,7 +23,7 @@ NO_LASTMOD = -1
 # Hashes are near to each other if they share so many of their first bits.
 _NEAR_BITS = 6
 
-# What a URL may consist of without a closer look; all of it stands for itself in a request.
+# Characters that need no check and no encoding in a request.
 _PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._~!$&'()*+,;=:@%?-"
 
 # WHATWG's sets of characters that are percent-encoded. A quote in the query stays, because the ledger knows such URLs

@@ -1,4 +1,4 @@
-"""The pages of a sitemap that changed lately, by their own lastmod: for machines that keep no ledger, such as a CI."""
+"""The pages of a sitemap whose lastmod is recent: for machines that keep no ledger, such as a CI job."""
 
 from collections.abc import AsyncGenerator
 from datetime import datetime
@@ -49,7 +49,7 @@ class RecentPages:
         result = self.result
         if not self._listed:
             return
-        # Only a part of the sitemap counts: its number of pages says nothing of the whole.
+        # Only a part of the sitemap counts, so its number of pages is not that of the sitemap.
         result.files = result.unchanged = 0
         left_out = self._older + self._undated
         if left_out == self._listed == self._undated:

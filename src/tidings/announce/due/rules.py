@@ -45,14 +45,14 @@ class DueRules:
         """Whether a page with this lastmod is due.
 
         `lastmod` is the latest time that it can mean: a page with today's date may have changed after it was submitted
-        this morning. The lastmod that was submitted itself tells nothing new, however late it is.
+        this morning. A lastmod equal to the submitted one is no change, however late it is.
         """
         if entry is None or entry.submitted_at < self.expired_before(now):
             return DueState.NEW
         if lastmod is None or lastmod == entry.lastmod:
             return DueState.KNOWN
         if entry.submitted_at > now + MOST_AHEAD:
-            # The clock was ahead then, so only the lastmod of that time can be compared.
+            # The clock was ahead at that time, so only the two lastmods can be compared.
             return DueState.CHANGED if entry.lastmod is None or lastmod > entry.lastmod else DueState.KNOWN
         if lastmod <= entry.submitted_at:
             return DueState.KNOWN
@@ -63,7 +63,7 @@ class DueRules:
 
 @dataclass(slots=True)
 class DuePages:
-    """The due pages of a listing, and what else it showed."""
+    """The due pages of a listing, and other facts about it."""
 
     # All hashes of the listing, in order.
     hashes: "array[int]"
@@ -112,7 +112,7 @@ def count_stamped_now(listing: Listing, *, fetched_at: int) -> int:
 
 
 def _find_positions(listing: Listing, wanted: set[int]) -> Sequence[int]:
-    """Where each of the wanted hashes stands first."""
+    """The first position of each of the wanted hashes."""
     if len(wanted) == len(listing):
         return range(len(listing))
     positions = []
@@ -124,13 +124,13 @@ def _find_positions(listing: Listing, wanted: set[int]) -> Sequence[int]:
 
 
 def find_recent(lastmods: Sequence[bytes], *, since: int) -> list[int]:
-    """Where a lastmod stands that could be later than `since`: a rough look, without reading them.
+    """The positions of lastmods that could be later than `since`: a rough comparison, without parsing them.
 
-    Dates compare as text, up to a day for the time zone; a year or a month alone is always looked at closely.
+    Dates compare as text, up to a day for the time zone; a year or a month alone is always included.
     """
     day = (from_milliseconds(since) - _DAY).strftime("%Y-%m-%d").encode()
     if min(map(len, filter(None, lastmods)), default=len(day)) >= len(day):
-        # So it is with most files, and cheaper than a look at each; and most have none that is recent.
+        # True for most files, and cheaper than checking each; most files have no recent lastmod.
         return list(compress(count(), map(day.__le__, lastmods))) if max(lastmods, default=b"") >= day else []
     return [at for at, lastmod in enumerate(lastmods) if lastmod >= day or 0 < len(lastmod) < len(day)]
 

@@ -17,7 +17,7 @@ from tidings.core.stop import Stop
 
 
 class AnnounceAlert(AlertKind):
-    """Each is about a site, or about a site at an engine."""
+    """The subject of each is a site, or a site at an engine."""
 
     EXECUTION_FAILED = "execution_failed", AlertLevel.P1, "The execution failed", "执行失败"
     NO_URLS = "no_urls", AlertLevel.P1, "The sitemap lists no URLs", "站点地图中没有网址"
@@ -35,7 +35,7 @@ _log = get_logger(__name__)
 
 
 def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[ExecutionStatus, str | None]:
-    """The status of an execution that went to its end, and a warning for people."""
+    """The status of a completed execution, and a warning for people."""
     if report.cut_short or (stop.requested and _waits_for_time(report)):
         return ExecutionStatus.INTERRUPTED, (
             f"stopped early: {stop.reason}; all that was done is saved and the next execution goes on from there. "
@@ -47,7 +47,7 @@ def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[Executi
     succeeded = took_sitemap or any(line.succeeded for line in report.lines)
     if (report.is_empty or _is_lost(report)) and not succeeded:
         return ExecutionStatus.FAILED, None
-    # Beside IndexNow, a channel whose quota is used up is trouble worth a look; asked for alone, it did what it could.
+    # Beside IndexNow, an exhausted quota counts as trouble; in an execution for that channel alone it does not.
     ranked_failed = any(
         (each.trouble and (report.engines or not each.met_quota)) or each.engine.broken or each.engine.failed
         for each in report.ranked.values()
@@ -65,14 +65,14 @@ def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[Executi
 
 
 def _waits_for_time(report: Report) -> bool:
-    """Whether more time would have helped. Pages that wait for the next quota would not have gone out either."""
+    """Whether more time would have helped. It does not help pages that wait for the next day's quota."""
     return bool(report.left) or any(
         each.engine.left and (each.quota is None or each.quota.remaining > 0) for each in report.ranked.values()
     )
 
 
 def _is_lost(report: Report) -> bool:
-    """Whether nothing was achieved. Trouble with another channel never makes IndexNow's part a failure."""
+    """Whether nothing was achieved. Trouble with another channel never makes the execution of IndexNow a failure."""
     engines = report.engines.values()
     if not engines:
         # A channel that says that its quota is used up is no failure.
@@ -111,7 +111,7 @@ def log_summary(report: Report) -> None:
             mean_ms=engine.mean_ms,
         )
         if engine.failed_share > ALERT_SHARE:
-            # Logged each time it happens; people are notified once, as long as it lasts.
+            # Logged each time; people are notified once, as long as it lasts.
             _log.error(
                 "execution.many_failures",
                 site=report.site,
@@ -144,7 +144,7 @@ async def update_alerts(connection: AsyncConnection, findings: Iterable[Finding]
 
 
 def examine(report: Report, *, usual_total: int) -> Iterator[Finding]:
-    """Every condition that an execution says something about. `usual_total`: pages that the sitemap had lately."""
+    """Every condition that an execution can judge. `usual_total`: the number of pages that the sitemap had lately."""
     yield from _examine_status(report)
     if not report.cut_short and not report.errors and report.crawled:
         yield _examine_emptiness(report)

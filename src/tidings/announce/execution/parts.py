@@ -89,7 +89,7 @@ class ExecutionParts:
         return Planner(
             self.open_recorder(Channel.INDEXNOW),
             context=self._context,
-            # Engines that refuse the key get their pages once there is another.
+            # Engines that refuse the key get their pages once the site has another one.
             engines=tuple(engine.endpoint for engine in self._site.engines),
             batch_size=find_limits(self._site).batch_size,
             validators=self._validators,

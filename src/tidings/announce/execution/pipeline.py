@@ -1,4 +1,4 @@
-"""One execution: plan → outbox → send, over IndexNow, then to channels with a quota. The story on one screen."""
+"""One execution: plan → outbox → send, over IndexNow, then to channels with a quota."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -65,7 +65,7 @@ class AnnounceExecution:
         self, announcer: "Announcer", execution: Execution, site: Site, *, channels: frozenset[Channel]
     ) -> None:
         self.execution = execution
-        # Google may get sitemaps alone; then no page is planned for it.
+        # Google may get only sitemaps; then no page is planned for it.
         self._tells_google = Channel.GOOGLE in channels and site.google.key is not None
         taking = {Channel.INDEXNOW, *(kind.channel for kind in list_enabled(site))}
         channels = channels & taking
@@ -149,7 +149,7 @@ class AnnounceExecution:
             self._ranked[channel] = self._parts.make_ranked_plan(channel)
             await self._ranked[channel].open()
             report = self.report.ranked[channel]
-            # A used-up quota is the normal course; all else is worth a warning.
+            # An exhausted quota is normal; every other reason is a warning.
             if report.skipped and (report.trouble or report.engine.broken):
                 self._emit(Remark(warning=f"{find_kind(channel).title}: {report.skipped}"))
         self._engines = await self._choose_engines() if Channel.INDEXNOW in self._channels else ()
@@ -201,7 +201,7 @@ class AnnounceExecution:
                 await self._read_sitemaps(crawl, finder, planner, stop=stop)
             except StopRequestedError:
                 self._emit(CutShort())
-            # What was read counts: it waits in the outbox, and the counts add up.
+            # Pages that were read count: they are in the outbox, and the counts add up.
             await planner.flush()
             self._emit(CrawlEnded(crawl.result, finder.count_total(), finder.count_waiting()))
         if crawl.result.roots_read and not stop.requested:
@@ -223,7 +223,8 @@ class AnnounceExecution:
             await planner.add_removed(unchanged=finder.unchanged)
 
     async def _check_pages(self, file: DueFile) -> DueFile:
-        """The file without pages that should not be announced. It is read again then, and they are looked at again."""
+        """The file without pages that should not be announced. If there are any, the next execution reads the file and
+        checks them again."""
         if self._checker is None or not file.due:
             return file
         admitted, result = await self._checker.check(file.due)
@@ -239,7 +240,7 @@ class AnnounceExecution:
         await self._save_progress()
 
     async def _send_ranked(self, stop: Stop) -> None:
-        """Send to the channels with a quota, side by side: one that is slow or fails delays and harms no other."""
+        """Send to the channels with a quota in parallel: a slow or failing one does not affect the others."""
         if self._crawl is not None and self._crawl.result.roots_read:
             sending = [self._send_to(ranked, stop=stop) for ranked in self._ranked.values() if ranked.can_send]
             if self._tells_google and not self.report.cut_short:
@@ -262,7 +263,8 @@ class AnnounceExecution:
         await ranked.count()
 
     def _conclude_without_crawl(self) -> ExecutionStatus:
-        """Nothing can be sent on any channel: a used-up quota is no failure, all else is."""
+        """End without a crawl, because nothing can be sent on any channel. An exhausted quota is no failure, every
+        other reason is."""
         ranked = self.report.ranked.values()
         if self.report.engines or any(each.trouble or each.engine.broken for each in ranked):
             return ExecutionStatus.FAILED
@@ -316,7 +318,7 @@ class AnnounceExecution:
         """The largest sitemap among the last executions that read it whole."""
         recent = await self._announcer.executions.list_recent(self.execution.workflow_name, limit=_LOOKED_AT)
         ended = (ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL)
-        # Without files it was for given pages, or a correction, and says nothing of the sitemap.
+        # An execution without files was for given pages, or a correction.
         whole = [record.result for record in recent if record.status in ended and record.result.get("files")]
         return max((result.get("total", 0) for result in whole[:_USUAL_EXECUTIONS]), default=0)
 

@@ -29,7 +29,7 @@ class _Buffer:
     pages: Pages
     # Hashes of pages that were taken earlier today.
     taken_today: set[int] = field(default_factory=set)
-    # How many pages were ever added to it, and how many of them are in the outbox.
+    # How many pages were added to it so far, and how many of them are in the outbox.
     added: int = 0
     written: int = 0
 
@@ -57,7 +57,7 @@ class Planner:
     validators: SitemapValidators
     # Called after each batch.
     wake: Callable[[], None]
-    # What is open at each engine from earlier executions; engines without any are left out.
+    # Pages of earlier executions that are open at each engine; engines without any are left out.
     _open: dict[bool, dict[str, HashSet]] = field(default_factory=lambda: {False: {}, True: {}}, init=False)
     _buffers: dict[tuple[bool, tuple[str, ...]], _Buffer] = field(default_factory=dict, init=False)
     _waiting: list[_WaitingFile] = field(default_factory=list, init=False)
@@ -95,7 +95,7 @@ class Planner:
                 await self._gather(buffer, part)
 
     async def flush(self) -> None:
-        """Plan everything that still waits for a full batch."""
+        """Plan the pages that still wait for a full batch."""
         for buffer in self._buffers.values():
             if buffer.pages:
                 await self._write(buffer)
@@ -121,7 +121,7 @@ class Planner:
 
     async def _gather(self, buffer: _Buffer, pages: Pages, *, taken_today: frozenset[int] = frozenset()) -> None:
         if len(pages) > self.batch_size:
-            # Each batch then belongs into one part of the ledger's index, instead of everywhere in it.
+            # Each batch then touches one part of the ledger's index, instead of all of it.
             pages = pages.gather_near()
         start = 0
         while start < len(pages):
@@ -134,7 +134,7 @@ class Planner:
                 await self._write(buffer)
 
     async def _write(self, buffer: _Buffer) -> None:
-        """Put a batch into the outbox, with the validators of the files that are planned as a whole by it."""
+        """Put a batch into the outbox, with the validators of the files whose planning it completes."""
         pages, counted = buffer.pages, buffer.taken_today
         buffer.pages, buffer.taken_today = Pages(removed=pages.removed), set()
         buffer.written += len(pages)

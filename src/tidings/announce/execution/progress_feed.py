@@ -1,5 +1,5 @@
-"""Live progress between processes on PostgreSQL: a worker notifies once a second what changed, and a process that
-somebody watches listens. Nothing is stored; what is lost comes again with the next change.
+"""Live progress between processes on PostgreSQL: a worker notifies once a second what changed, and a process whose
+users watch an execution listens. Nothing is stored; after a lost notification the next change brings the new state.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _log = get_logger(__name__)
 
 
 class ProgressFeed:
-    """Sends the progress of this process, and receives that of others while somebody watches."""
+    """Sends the progress of this process, and receives that of others while a user watches."""
 
     def __init__(self, database: Database, live: LiveExecutions, *, clock: Clock) -> None:
         self._database = database
@@ -66,7 +66,7 @@ class ProgressFeed:
         stopping.cancel()
 
     async def _listen(self) -> None:
-        """Listen as long as somebody watches; after a lost connection, from the next time that somebody asks."""
+        """Listen as long as a user watches. After a lost connection, listen again at the next request."""
         import psycopg
 
         address = self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)

@@ -1,6 +1,6 @@
 """Planning for a channel with a daily quota: decides whether pages can be sent, and selects the best of what is due.
 
-The pages that the quota does not cover are not put into the outbox. No error in here harms the rest of the execution.
+Pages that the quota does not cover are not put into the outbox. Its errors do not affect the rest of the execution.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from tidings.core.logs.logger import get_logger
 from tidings.core.stop import StopRequestedError
 
 FREE_CHANNEL = "Set another key, or free the channel with `tidings resume SITE` once the trouble is gone."
-# A channel that tells its quota only with an answer may take more than we assume: so many candidates are kept.
+# A channel that reports its quota only with an answer may take more than we assume, so this many candidates are kept.
 LEAST_CANDIDATES = 2_000
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -47,7 +47,7 @@ class RankedPlan:
     validators: SitemapValidators
     # Whether pages can be sent now.
     can_send: bool = field(default=False, init=False)
-    # Goes along with the crawl; None if the channel cannot be asked at all.
+    # Follows the crawl; None if the channel cannot be used at all.
     chooser: Chooser | None = field(default=None, init=False)
     _open: HashSet = field(default_factory=HashSet, init=False)
     _size: int = field(default=0, init=False)
@@ -58,7 +58,7 @@ class RankedPlan:
 
     @contextmanager
     def isolate(self) -> Iterator[None]:
-        """No error in this block harms the rest of the execution; only the loss of it as a whole is passed on."""
+        """Keep errors of this block from the rest of the execution. Only the loss of the execution is raised."""
         try:
             yield
         except ExecutionLostError:
@@ -89,7 +89,7 @@ class RankedPlan:
                 await self._write((await self.channel.quota.read()).remaining - len(self._open))
 
     async def _check_chosen(self, checker: PageChecker) -> None:
-        """Leave out pages that should not be announced. After a stop nothing is left: nothing is sent then either."""
+        """Leave out pages that should not be announced. After a stop none is left, because nothing is sent any more."""
         chosen, self._chosen = self._chosen, []
         with suppress(StopRequestedError):
             admitted, checked = await checker.check(gather_pages(chosen))
@@ -152,7 +152,7 @@ class RankedPlan:
             _log.warning(f"{channel.channel}.quota_not_answered", site=channel.site.id)
             return
         if state.used:
-            # Nobody knows whether the answer is the day's total or its rest: this much is safe either way.
+            # The answer may be the day's total or the rest: this much is safe in both cases.
             allowed = state.used + min(allowed, state.remaining)
         async with self.context.transaction() as connection:
             await channel.quota.learn(connection, allowed)
@@ -207,7 +207,8 @@ class RankedPlan:
         return bool(chosen)
 
     async def _store_file(self, connection: AsyncConnection, backlog: FileBacklog) -> None:
-        """Every page of this file is on record on the channel: it need not be read again for it."""
+        """Record that the ledger or the outbox has every page of this file, so that it need not be read again for this
+        channel."""
         file = backlog.file
         if not backlog.clean or file.fault is not None or not file.validators:
             return

@@ -92,7 +92,7 @@ class RankedReport:
     too_soon: int = 0
     # Why nothing could be sent.
     skipped: str | None = None
-    # Something went wrong, also where no page is to blame for it.
+    # Something went wrong, even if no page failed.
     trouble: bool = False
     quota: QuotaState | None = None
     # When the last answer came.
@@ -179,7 +179,7 @@ class Report:
     too_soon: int = 0
     # Pages that were not due, but that earlier executions left in the outbox of an engine.
     waiting: int = 0
-    # Changes that a sitemap which stamps every page "now" claims.
+    # Changes in sitemaps that date every page "now".
     not_believed: int = 0
     # Different pages that an engine or channel took in this execution, repeats of earlier failures included.
     submitted: int = 0
@@ -208,25 +208,25 @@ class Report:
     status: ExecutionStatus = ExecutionStatus.RUNNING
     started_at: datetime | None = None
     duration: timedelta = timedelta()
-    # The pages were looked up, so it is known which of them need nothing.
+    # The pages were looked up, so `cached` is known.
     looked_up: bool = False
-    # Somebody named the pages; no sitemap was read.
+    # The pages were given; no sitemap was read.
     given: bool = False
 
     @property
     def cached(self) -> int:
-        """Pages that were looked up and needed nothing."""
+        """Pages that were looked up and were not due."""
         return max(0, self.total - self.new - self.waiting - self.too_soon) if self.looked_up else 0
 
     def list_emptiness(self) -> list[str]:
-        """Why there is nothing to announce, and what to do; empty where there is something."""
+        """Why there is nothing to announce, and what to do; empty if there is something."""
         if self.given or not self.is_empty:
             return []
         message, advice = explain_emptiness(self.dropped, host=self.host)
         return [f"the sitemap: {message}. {advice}"]
 
     def list_unsent(self) -> list[str]:
-        """Why some of the pages that somebody named were not sent."""
+        """Why some of the given pages were not sent."""
         if not self.given:
             return []
         dropped = self.dropped
@@ -245,7 +245,7 @@ class Report:
 
     @property
     def is_empty(self) -> bool:
-        """Whether what was read has no page that can be announced."""
+        """Whether there is no page that can be announced."""
         return not (self.total or self.errors or self.cut_short) and (self.crawled or self.dropped.total > 0)
 
     def list_refusals(self) -> list[str]:
@@ -260,7 +260,7 @@ class Report:
         ]
 
     def list_waits(self) -> list[str]:
-        """A line for each channel with trouble that no page is to blame for: its pages wait."""
+        """A line for each channel with trouble although no page failed: its pages wait."""
         if self.status is not ExecutionStatus.PARTIAL:
             return []
         troubled = {channel: each.engine for channel, each in self.ranked.items() if each.trouble and not each.skipped}

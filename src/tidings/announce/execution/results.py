@@ -31,7 +31,7 @@ class EngineFound:
     """An engine of the site, before anything is sent to it."""
 
     engine: Engine
-    # Why it is left alone, if it refuses the key.
+    # Why it gets no request, if it refuses the key.
     refusal: str | None = None
     since: datetime | None = None
     advice: str = ""
@@ -73,7 +73,7 @@ class RankedOpened:
     quota: QuotaState | None = None
     # Why nothing can be sent.
     skipped: str | None = None
-    # The reason needs attention; a used-up quota does not.
+    # Whether the reason needs attention; an exhausted quota does not.
     trouble: bool = False
     # Why it refuses the key for good, and what to do about it.
     refusal: str | None = None
@@ -86,7 +86,7 @@ class RankedCounted:
 
     channel: Channel
     due: int | None = None
-    # Changes within the least gap between two notices.
+    # Changes within the minimum gap between two notices.
     too_soon: int | None = None
     quota: QuotaState | None = None
 

@@ -8,7 +8,7 @@ from tidings.announce.execution.report import Report
 from tidings.announce.execution.report_json import ReportJson
 from tidings.core.clock import Clock
 
-# After somebody asked, progress of other processes is received for so long.
+# After a request for it, progress of other processes is received for this long.
 WATCHED_FOR = timedelta(seconds=60)
 
 
@@ -68,7 +68,7 @@ class LiveExecutions:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody asked lately for an execution that does not run here. If not, what was received goes."""
+        """Whether an execution of another process was requested lately. If not, the received reports are dropped."""
         asked_at = self._asked_at
         if asked_at is not None and self._clock.monotonic() - asked_at < WATCHED_FOR.total_seconds():
             return True
@@ -76,6 +76,6 @@ class LiveExecutions:
         return False
 
     async def wait_until_watched(self) -> None:
-        """Return when somebody asks for an execution that does not run here."""
+        """Return when an execution of another process is requested."""
         self._asked.clear()
         await self._asked.wait()

@@ -10,12 +10,12 @@ from tidings.announce.channels.sender import Sender
 from tidings.core.clock import Clock
 from tidings.core.stop import Stop
 
-# After a stop, requests on their way may end within this time; pages without an answer then are sent next time.
+# After a stop, requests in flight may end within this time; the next execution sends pages without an answer.
 GRACE = timedelta(seconds=5)
 
 
 class Senders:
-    """Senders at work. Used as a context, so that none outlives it."""
+    """Senders at work. A context manager, so that none outlives it."""
 
     def __init__(
         self,
@@ -47,9 +47,8 @@ class Senders:
             sender.wake.ring()
 
     async def finish(self) -> None:
-        """No more pages come: wait until all are sent; after a stop, only for requests on their way.
-
-        Raises the first error of a sender.
+        """No more pages will come: wait until all are sent; after a stop, only for requests in flight. Raises the first
+        error of a sender.
         """
         for sender in self._senders:
             sender.wake.end()

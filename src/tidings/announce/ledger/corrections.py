@@ -1,6 +1,6 @@
 """Corrections of the ledger: undo a bad execution, or have some pages sent again.
 
-Both are done as an execution of the site: one that ran meanwhile would remember what it had seen before.
+Both run as an execution of the site, because another one at the same time would have read the ledger before.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from tidings.core.executions import Executions, ExecutionStatus
 async def forget_since(
     site: Site, since: datetime, *, channel: ChannelChoice, database: Database, executions: Executions
 ) -> int:
-    """What was announced since then counts as not announced. Returns how many entries; raises AlreadyRunningError."""
+    """Pages announced since then count as not announced. Returns how many entries; raises AlreadyRunningError."""
 
     async def forget(connection: AsyncConnection) -> int:
         count, at = 0, to_milliseconds(since)
@@ -41,7 +41,7 @@ async def forget_since(
 async def requeue(
     site: Site, urls: Sequence[str], *, channel: ChannelChoice, database: Database, executions: Executions
 ) -> int:
-    """These pages are sent again by the next execution that finds them in the sitemap.
+    """The next execution that finds these pages in the sitemap sends them again.
 
     Returns how many entries were taken out; raises AlreadyRunningError.
     """

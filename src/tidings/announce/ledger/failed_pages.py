@@ -1,4 +1,4 @@
-"""Pages that failed at an engine or channel and are open: what people see of the outbox's failures."""
+"""Pages that failed at an engine or channel and are open: the outbox's failures as a list for users."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class FailedPages:
             .order_by(_delivery.failed_at.desc(), _delivery.id)
         )
         found: list[FailedPage] = []
-        # The stream is left early, and PostgreSQL's cursor has to be closed then.
+        # The loop may end early, and then PostgreSQL's cursor has to be closed.
         async with self._database.read() as connection, connection.stream(statement) as rows:
             async for row in rows:
                 pages = decode_pages(row.pages, size=row.batch_size)

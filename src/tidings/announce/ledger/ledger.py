@@ -1,9 +1,9 @@
 """The ledger: when each page was last accepted, for each site and channel. Only success is entered.
 
-A page is kept as a 64-bit hash of its URL with the time of its submission and the lastmod it had then. An entry
-counts until the time to live has passed, which is worked out from `submitted_at`, so that a changed setting takes
-effect at once. Reading is made for millions of pages, most of them known: one pass over the index answers which of a
-block need a closer look.
+A page is kept as a 64-bit hash of its URL with the time of its submission and the lastmod it had then. An entry counts
+until the resubmission interval has passed since `submitted_at`, so that a changed setting takes effect at once. Reading
+is optimised for millions of pages, most of them known: one pass over the index finds the pages of a block that need a
+closer look.
 """
 
 import json
@@ -43,7 +43,8 @@ ledger = Table(
     PrimaryKeyConstraint("site", "channel", "url_hash"),
     sqlite_with_rowid=False,
 )
-# With the time in it, PostgreSQL's look-up of a block reads the index alone. On SQLite the key is the table.
+# With the time in the key, PostgreSQL answers the look-up of a block from the index alone. On SQLite the key is the
+# table.
 set_on_postgresql(ledger.primary_key, include=["submitted_at"])
 set_on_postgresql(ledger, partition_by="HASH (site)")
 
@@ -93,7 +94,7 @@ class Look:
 
 
 _GATHER = {"sqlite": "json_group_array(asked.url_hash)", "postgresql": "array_agg(asked.url_hash)"}
-# An entry that lies further ahead, in milliseconds, was made while the clock was wrong.
+# Milliseconds. An entry further in the future was made while the clock was wrong.
 MOST_AHEAD = 24 * 60 * 60 * 1000
 _ENTER_CONFLICT = (
     "ON CONFLICT (site, channel, url_hash) "
@@ -186,7 +187,7 @@ class Ledger:
         )
 
     async def remove(self, connection: AsyncConnection, hashes: Sequence[int]) -> int:
-        """Take these out: should they come back, they are new. Returns how many there were."""
+        """Delete these entries: if the pages come back, they are new. Returns how many there were."""
         result = await connection.execute(
             text(f"DELETE FROM ledger WHERE site = :site AND channel = :channel AND url_hash IN {self._asked}"),
             {**self._names, "hashes": self._database.bind_numbers(hashes)},

@@ -67,7 +67,7 @@ class ChannelLookup:
     accepted_at: datetime | None = None
     # The lastmod that it had then; None if it had none.
     lastmod: datetime | None = None
-    # When the rule stops to hold by itself: the end of the gap, or the expiry of the entry. None where it does not.
+    # When the rule ends by itself: the end of the gap, or the expiry of the entry. None if it does not.
     until: datetime | None = None
     # Deliveries that still hold the page, one per engine.
     deliveries: tuple[OpenDelivery, ...] = ()
@@ -80,9 +80,9 @@ class ChannelLookup:
 
 @dataclass(frozen=True, slots=True)
 class PageLookup:
-    """What is known of a page, or why the site never announces it."""
+    """The result of a look-up, or why the site never announces the page."""
 
-    # As it is announced; as it was asked for where it is refused.
+    # As it is announced; if it is refused, as it was requested.
     url: str
     refusal: LookupRefusal | None = None
     # One for each channel that was asked for.

@@ -2,8 +2,8 @@
 
 A *batch* holds pages of one site and channel. Each of its *deliveries* names an engine, and which pages of the batch
 that engine did not take so far. A page that an engine takes leaves the delivery. An empty delivery is deleted, and so
-is a batch without deliveries. A failure keeps its pages open, with reason, attempts and time. If only some pages of a
-delivery failed, they move to a delivery of their own.
+is a batch without deliveries. After a failure its pages stay open, with reason, attempts and time. If only some pages
+of a delivery failed, they move to a delivery of their own.
 
 Bitmaps are Python integers: bit n is the page at position n. All writes happen in the caller's guarded transaction.
 """
@@ -35,7 +35,7 @@ from tidings.announce.ledger.packing import (
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 
-# Deliveries that are looked at for one claim: small ones go out together.
+# The most deliveries of one claim: small ones go out together.
 MOST_CLAIMED = 100
 # Deliveries whose hashes are read at once: 80 kB each at the most.
 _OPEN_BLOCK = 20
@@ -57,7 +57,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedPages:
-    """Pages that one sender takes on together, from one or more deliveries of its engine."""
+    """Pages that one sender claims together, from one or more deliveries of its engine."""
 
     # The pages of all segments, one segment after the other.
     keys: PageKeys
@@ -207,7 +207,7 @@ class Outbox:
         chosen: list[Segment] = []
         wanted, repeated = limit, 0
         for row in heads:
-            # What was announced as changed is entered in the ledger, what was removed leaves it.
+            # Changed and removed pages are claimed separately: the ledger enters the first and deletes the others.
             if not wanted or row.removed != heads[0].removed:
                 break
             positions = list_positions(read_bits(row.pending), row.batch_size)[:wanted]

@@ -1,4 +1,4 @@
-"""Records what became of pages: ledger, outbox and statistics, in the caller's guarded transaction."""
+"""Records the results of pages in ledger, outbox and statistics, in the caller's guarded transaction."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -23,8 +23,8 @@ from tidings.core.db.database import Database
 class TakenPages:
     """Which pages were taken in one execution, by any engine or channel; each counts once.
 
-    IndexNow's pages of this execution's own batches are known by their batch. Only the others are held here: repeats
-    of earlier failures, and pages of channels with a quota.
+    IndexNow's pages of this execution's own batches are known by their batch. Only the other pages are kept here:
+    repeats of earlier failures, and pages of channels with a quota.
     """
 
     # Milliseconds since the epoch.
@@ -35,7 +35,7 @@ class TakenPages:
     taken_again: dict[Channel, HashSet] = field(default_factory=lambda: defaultdict(HashSet))
 
     def count(self, hashes: Iterable[int]) -> int:
-        """How many of these nobody had taken; they are now."""
+        """Mark these as taken. Returns how many were not taken before."""
         return sum(self.others.add(url_hash) for url_hash in hashes)
 
 
@@ -170,8 +170,8 @@ class Recorder:
             gone = await self.seen_pages.forget(connection, pages.hashes, planned_in=state.created_in)
             await self.ledger.remove(connection, gone)
             return
-        # A page may have changed after an earlier execution planned it. This engine knows of the change now, the others
-        # do not, so the page counts as submitted when it was planned.
+        # A page may have changed after an earlier execution planned it. This engine gets the change, the others do not,
+        # so the page counts as submitted when it was planned.
         is_late = self.channel is Channel.INDEXNOW and state.created_in < self.execution
         await self.ledger.enter(connection, pages, at=state.created_at if is_late else to_milliseconds(at))
 

@@ -1,4 +1,4 @@
-"""Pages that stood in a site's sitemap, so that pages which left it can be announced as removed (opt-in per site)."""
+"""The pages of a site's sitemap, so that pages which leave it can be announced as removed (opt-in per site)."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ class SeenPages:
         """
         statement = text(
             "SELECT page.url_hash, min(page.url) AS url FROM site_pages AS page JOIN "
-            # When each file was last read: what it listed before that and not then has left it.
+            # When each file was last read: pages that it listed before, but not then, have left it.
             "(SELECT sitemap, max(seen_in) AS read_in FROM site_pages WHERE site = :site GROUP BY sitemap) AS file "
             "ON file.sitemap = page.sitemap WHERE page.site = :site AND page.url_hash > :after "
             "GROUP BY page.url_hash HAVING max(CASE WHEN page.seen_in = :execution OR (page.seen_in = file.read_in AND "

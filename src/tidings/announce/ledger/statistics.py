@@ -69,7 +69,7 @@ class DailyStatistics:
             await connection.execute(statement, each)
 
     async def purge(self, connection: AsyncConnection, *, today: date) -> None:
-        """Delete days that can no longer be asked for."""
+        """Delete days that no query can return any more."""
         oldest = (today - timedelta(days=KEPT_DAYS)).isoformat()
         ours = _columns.site.in_([EVERYTHING, self._names["site"]])
         await connection.execute(delete(daily_stats).where(_columns.day < oldest, ours))

@@ -1,7 +1,7 @@
 """Stranded pages: no engine took them, and they wait only for engines that the site no longer has.
 
-Such pages are on record as planned, so no sitemap file is read for them again: they go to the engines that the site has
-now. A page that another engine took stays with its old delivery, and goes out if that engine comes back.
+Such pages count as planned, so the sitemap is not read for them again. They go to the engines that the site has now. A
+page that another engine took stays in its old delivery, and is sent if that engine comes back.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,7 +1,8 @@
-"""Fetches due pages before they are announced, politely: one after the other, within a share of the time.
+"""Fetches due pages before they are announced, one after the other, within a share of the time budget.
 
-A page that answers other than 200, is `noindex`, or names another canonical URL is held back. It enters neither outbox
-nor ledger, so the next execution finds it due and looks at it again. A page that was not looked at goes out.
+A page that answers other than 200, is `noindex`, or names another canonical URL is held back. It is stored neither in
+the outbox nor in the ledger, so the next execution finds it due and checks it again. Pages that were not checked are
+announced.
 """
 
 import random
@@ -24,13 +25,13 @@ from tidings.core.stop import Stop
 PAUSE: Final = timedelta(milliseconds=200)
 # The part of the time budget that the check may use; the rest is for sending.
 TIME_SHARE: Final = 3
-# What a report names of the pages that were held back.
+# The most held-back pages that a report lists.
 MOST_LISTED: Final = 100
 
-# Pages of one file in a sample, at least, if there are so many.
+# The minimum sample of one file, if it has that many pages.
 _LEAST_SAMPLE: Final = 10
 _TIMEOUT: Final = timedelta(seconds=10)
-# The head of a page is at its beginning.
+# Enough for the head of a page.
 _LONGEST_HEAD: Final = 512 * 1024
 _READ: Final = "tidings.announce.page_check.signs:read_page"
 _HTML: Final = ("text/html", "application/xhtml+xml")
@@ -49,7 +50,7 @@ class HeldPage:
 
 @dataclass(frozen=True, slots=True)
 class PagesChecked:
-    """A result of the check: numbers of pages since the last one."""
+    """The numbers of pages since the previous result."""
 
     checked: int = 0
     held: Sequence[HeldPage] = ()
@@ -81,7 +82,8 @@ class PageChecker:
         await self._reader.close()
 
     async def check(self, pages: Pages) -> tuple[Pages, PagesChecked]:
-        """Look at these pages as far as limit and time go. The pages that may be announced, and the numbers.
+        """Check these pages within the limits of number and time. Returns the pages that may be announced, and the
+        numbers.
 
         Raises StopRequestedError at a stop.
         """
@@ -107,7 +109,7 @@ class PageChecker:
         return pages if len(good) == len(pages) else pages.pick(good), PagesChecked(checked, held, ended)
 
     def _choose(self, pages: Pages) -> Sequence[int]:
-        """Positions of pages to look at. A sample leaves some of the limit to later files."""
+        """The positions of the pages to check. A sample leaves a part of the limit to later files."""
         if not self._left:
             return ()
         fresh = [at for at, url_hash in enumerate(pages.hashes) if url_hash not in self._known]
@@ -140,7 +142,7 @@ class PageChecker:
         except NetworkError as error:
             return f"it cannot be fetched: {error.reason}"
         except FetchError:
-            # A rule of ours: it says nothing about the page.
+            # A rule of our own client, which says nothing about the page.
             return None
         return await self._judge_html(body, content_type=content_type, url=url)
 

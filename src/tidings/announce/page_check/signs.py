@@ -1,4 +1,4 @@
-"""Reads from a page whether it wants to be in an index: `noindex` and the canonical URL. Pure.
+"""Reads from a page whether it may be indexed: `noindex` and the canonical URL. Pure.
 
 `read_page` gets foreign HTML: only a child process calls it.
 """
@@ -20,7 +20,7 @@ _LONGEST_URL: Final = 2_048
 
 
 def is_noindex_header(values: Iterable[str]) -> bool:
-    """Whether X-Robots-Tag keeps a page out of every index. A rule for one crawler alone is no rule for all."""
+    """Whether X-Robots-Tag excludes a page from every index. Rules for a single crawler do not count."""
     for value in values:
         agent = ""
         for part in value.split(","):
@@ -62,7 +62,7 @@ def read_page(body: bytes, *, content_type: str) -> dict[str, object]:
 
 
 class _HeadReader(HTMLParser):
-    """Looks at meta and link up to the body."""
+    """Reads `meta` and `link` elements up to the body."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Keeps pauses over a restore: a backup knows nothing of a pause that was set just before it is restored. The operator
-then looks at the result before anything is executed.
+"""Keeps pauses over a restore: a backup does not contain a pause that was set before restoring it. So the operator can
+check the result before anything is executed.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""Deploy hooks that were obeyed, in the database: a copy of one begins nothing, in any process and after a restart."""
+"""Deploy hooks that were carried out, in the database: a repeated one starts nothing, in any process and after a
+restart."""
 
 from datetime import timedelta
 from typing import Final
@@ -8,7 +9,7 @@ from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, dele
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database, metadata
 
-# A hook that comes again within this time begins nothing.
+# A hook that is repeated within this time starts nothing.
 REMEMBERED: Final = timedelta(hours=24)
 
 seen_hooks = Table(
@@ -18,7 +19,7 @@ seen_hooks = Table(
     Column("digest", LargeBinary, primary_key=True),
     # Milliseconds since the epoch.
     Column("seen_at", BigInteger, nullable=False),
-    # The execution that it began; empty if it follows the one that ran.
+    # The execution that it started; empty if a follow-up was stored instead.
     Column("execution", Text, nullable=False),
     Index("seen_hooks_by_time", "seen_at"),
     sqlite_with_rowid=False,
@@ -33,7 +34,7 @@ class SeenHooks:
         self._clock = clock
 
     async def claim(self, digest: bytes) -> str | None:
-        """Remember a hook. None: it is new, and this caller obeys it. Else the execution that it began."""
+        """Store a hook. None if it is new; then this caller carries it out. Otherwise the execution that it started."""
         now = self._clock.now()
         insert = self._database.insert(seen_hooks).values(digest=digest, seen_at=to_milliseconds(now), execution="")
         async with self._database.write() as connection:
@@ -48,5 +49,5 @@ class SeenHooks:
         await self._database.change(update(seen_hooks).where(seen_hooks.c.digest == digest).values(execution=execution))
 
     async def forget(self, digest: bytes) -> None:
-        """The claimed hook could not be obeyed: it may come again."""
+        """The claimed hook could not be carried out: it may be repeated."""
         await self._database.change(delete(seen_hooks).where(seen_hooks.c.digest == digest))

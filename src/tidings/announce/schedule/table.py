@@ -1,7 +1,7 @@
 """When each site is executed: due times and pauses. One row per site; the row of site 0 is about all sites.
 
-The tick submits a job for each due site that nobody executes. An execution stays due until it begins, even after a
-crash. Several missed cron times are made up by one execution.
+The tick submits a job for each due site without a running execution. An execution stays due until it begins, even after
+a crash. Several missed cron times are made up by one execution.
 """
 
 import functools
@@ -64,12 +64,12 @@ schedules = Table(
     # When two periods without an execution have passed, and the length of the two in milliseconds.
     Column("late_at", BigInteger),
     Column("late_after", BigInteger),
-    # Not used any more; the release before this one writes it.
+    # Unused; the previous release still writes it.
     Column("claimed_until", BigInteger),
     # When the last scheduled execution began.
     Column("last_run_at", BigInteger),
     Column("paused_at", BigInteger),
-    # Somebody asked for an execution while another ran: one more is due from this time on.
+    # An execution was requested while another ran: one more is due from this time on.
     Column("follow_up_at", BigInteger),
     partial_index("schedules_follow_up", "follow_up_at", where=_has_follow_up),
     partial_index("schedules_due", "next_at", where=_can_be_due),
@@ -97,7 +97,7 @@ next_due = (
 )
 
 _workflow = literal(WORKFLOW_PREFIX).concat(sites.c.id)
-# The numbers of sites that nobody executes.
+# The numbers of sites without a running execution.
 _free_sites = (
     select(schedules.c.site)
     .join(sites, sites.c.number == schedules.c.site)
@@ -140,7 +140,7 @@ class Schedules:
     spread: timedelta = SPREAD
     # Between two requests to an engine: many sites are spread over as many of them.
     interval: timedelta = timedelta(0)
-    # How many sites have a schedule, and until when that is believed, in monotonic seconds.
+    # How many sites have a schedule, and until when that number is cached, in monotonic seconds.
     _count: int = field(default=0, init=False)
     _count_until: float = field(default=float("-inf"), init=False)
 
@@ -210,7 +210,7 @@ class Schedules:
         return list((await connection.execute(due)).scalars())
 
     async def list_follow_ups(self, connection: AsyncConnection, *, limit: int) -> list[int]:
-        """The numbers of such sites that have one more execution to do, the longest asked for first."""
+        """The numbers of such sites with a follow-up, the earliest request first."""
         asked = _free_sites.where(self._has_follow_up()).order_by(schedules.c.follow_up_at).limit(limit)
         return list((await connection.execute(asked)).scalars())
 
@@ -226,7 +226,7 @@ class Schedules:
             return False
         begun = update(schedules).where(schedules.c.site == site)
         if row.next_at is None or from_milliseconds(row.next_at) > self.clock.now():
-            # It follows another; the schedule stays as it is.
+            # A follow-up does not change the schedule.
             await connection.execute(begun.values(follow_up_at=None))
             return True
         # A clock that was set back must not repeat the same cron time.
@@ -238,13 +238,13 @@ class Schedules:
         return True
 
     async def add_follow_up(self, number: int) -> bool:
-        """One more execution of the site, as soon as the present one has ended. False if it has no schedule's row."""
+        """Store that one more execution follows the running one. False if the site has no row here."""
         now = to_milliseconds(self.clock.now())
         follow = update(schedules).where(schedules.c.site == number).values(follow_up_at=now)
         return bool(await self.database.change(follow))
 
     async def put_off(self, site: int, delay: timedelta) -> None:
-        """Make a due execution due later: it could not begin."""
+        """Make a due execution due later, because it could not begin."""
         later, mine = to_milliseconds(self.clock.now() + delay), update(schedules).where(schedules.c.site == site)
         async with self.database.write() as connection:
             await connection.execute(mine.where(self._is_due()).values(next_at=later))

@@ -14,9 +14,9 @@ from tidings.announce.site.errors import SiteError
 from tidings.core.net.addresses import UrlError, parse_url
 from tidings.core.secrets.secret import Secret
 
-# Bing's keys are 32 hexadecimal digits today; all that is certain is that one has no white space.
+# Bing's keys are 32 hexadecimal digits today, but only the absence of white space is certain.
 _KEY = re.compile(r"[\x21-\x7e]{1,256}")
-# A daily quota that the channel itself is asked for.
+# The value of a daily quota for which the channel is asked.
 AUTO = "auto"
 
 
@@ -36,12 +36,12 @@ class RankedFields:
     # The field of its key, and the column that stores it encrypted.
     key: str
     key_column: str
-    # URLs a day: if nothing is set, and at most.
+    # URLs a day: the default, and the maximum.
     default_quota: int
     most_quota: int
     # The field that switches it on, where it has another name.
     switch: str | None = None
-    # The channel tells its quota to who asks: the setting may be `auto`.
+    # The channel can be asked for its quota, so the setting may be `auto`.
     asks: bool = False
 
     @property
@@ -83,7 +83,7 @@ class RankedSettings:
 
     @property
     def identity(self) -> str:
-        """What a refusal for good is about: another value means that the channel may be tried again."""
+        """Identifies what a lasting refusal concerns: with another value the channel may be tried again."""
         return "" if self.key is None else self.key.fingerprint
 
     @property
@@ -93,7 +93,7 @@ class RankedSettings:
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """What must not be logged."""
+        """The secrets, for the redactor."""
         return () if self.key is None else (self.key,)
 
     def require_key(self) -> Secret:
@@ -191,7 +191,7 @@ class BaiduSettings(RankedSettings):
 
     @property
     def identity(self) -> str:
-        # A refusal may also be about the name of the site.
+        # A refusal may also concern the name of the site.
         return "" if self.key is None else f"{self.key.fingerprint} {self.site or ''}".strip()
 
     def describe(self) -> dict[str, Any]:

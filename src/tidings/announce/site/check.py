@@ -47,7 +47,7 @@ async def check_key_file(site: Site, *, client: GuardedClient) -> SiteFinding:
             "GET", site.key_location, timeout=KEY_FILE_TIMEOUT, limit=LONGEST_KEY_FILE, follow_redirects=True
         )
     except FetchError as error:
-        # Without the address, which the error may have cut in the middle of the key.
+        # Without the URL: the error may have cut it within the key, where the redactor would not find it.
         message, advice = f"{place}: {error.reason}", "Make it reachable from the internet."
         return SiteFinding("key file", good=False, message=message, advice=advice)
     problem = _judge_key_file(answer, site)
@@ -104,7 +104,7 @@ async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> S
 
 
 def explain_emptiness(dropped: Dropped, *, host: str) -> tuple[str, str]:
-    """Why a sitemap has no page that can be announced, and what to do. `dropped`: what it had instead."""
+    """Why a sitemap has no page that can be announced, and what to do. `dropped`: the entries that it has instead."""
     if dropped.outside_key_location:
         advice = "Put the key file at the root of the site, or in a folder above its pages."
         return "its URLs lie outside the key file's folder", advice

@@ -82,13 +82,14 @@ def change_site(
     fields = {**_write_site(site, key=key), **changes, "id": site.id}
     changed = read_site(fields, engines=engines, schedule=schedule)
     if changed.host != site.host:
-        # The pages on record would be those of another host.
+        # The stored pages would be those of another host.
         raise SiteError("host", "it stays as it was created; a site of another host needs another id")
     return changed
 
 
 def _write_site(site: Site, *, key: str) -> dict[str, Any]:
-    """All fields with their true values, keys too. Only for making another site of them, with this IndexNow key."""
+    """All fields with their real values, including keys. Use it only to build another site from them, with this
+    IndexNow key."""
     default_location = f"{site.origin.partition('://')[0]}://{site.host}/{site.key.reveal()}.txt"
     # A key file that is named after the key is renamed with it. Else the old key would stay here in clear.
     location = site.key_location.replace(site.key.reveal(), key)
@@ -106,7 +107,7 @@ def _write_site(site: Site, *, key: str) -> dict[str, Any]:
 def export_site(site: Site, *, with_secrets: bool) -> dict[str, Any]:
     """The document of a site as `read_site` and `change_site` take it, on this machine or on another.
 
-    Without secrets, the key in the name of the key file is left open too.
+    Without secrets, a placeholder also replaces the key in the name of the key file.
     """
     document = {**_write_site(site, key=KEY_HERE), "indexnowKey": site.key.reveal()}
     del document["sitemapUrl"]
@@ -117,7 +118,7 @@ def export_site(site: Site, *, with_secrets: bool) -> dict[str, Any]:
 
 
 def describe_changes(old: Site, new: Site) -> dict[str, tuple[str, str]]:
-    """What differs, field by field, for people: of a secret only that it differs."""
+    """The differences field by field, for people; for a secret only that it differs."""
     before, after = (_write_site(site, key=site.key.reveal()) for site in (old, new))
     before["keyLocation"], after["keyLocation"] = (
         site.key_location.replace(site.key.reveal(), site.key.masked) for site in (old, new)

@@ -1,4 +1,4 @@
-"""The error of a site's settings. Apart from `site`, because the settings of its channels raise it too."""
+"""The error of a site's settings. Not in `site`, because the settings of its channels raise it, too."""
 
 
 class SiteError(ValueError):

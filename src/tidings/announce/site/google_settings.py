@@ -68,7 +68,7 @@ class GoogleSettings(RankedSettings):
 
     @property
     def identity(self) -> str:
-        # A refusal may also be about the property.
+        # A refusal may also concern the property.
         return "" if self.key is None else f"{self.key.fingerprint} {self.console_property or ''}".strip()
 
     @property
@@ -103,7 +103,7 @@ class GoogleSettings(RankedSettings):
 
 
 def check_content(value: str) -> IndexedContent:
-    """What the pages are. Raises SiteError."""
+    """The content that the pages have. Raises SiteError."""
     try:
         return IndexedContent(value)
     except ValueError:
@@ -139,7 +139,7 @@ def normalise_account(text: str) -> str:
     )
 
 
-# A site is read for each of its executions and pages of the dashboard.
+# Cached, because each execution and each page of the dashboard reads the site.
 @lru_cache(maxsize=64)
 def parse_account(text: str) -> ServiceAccount:
     """A service account from the JSON that Google hands out. Raises SiteError, which repeats nothing of it."""

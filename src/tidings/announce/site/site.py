@@ -244,7 +244,7 @@ def check_url(field: str, url: str) -> Url:
         raise SiteError(field, f"{error}; it must be {_WANTED.get(field, _WANTED_URL)}") from None
 
 
-# What CronSim says of a field → what the field takes.
+# CronSim's name of a field → the values that it takes.
 _CRON_FIELDS = {
     "Bad minute": "the minute must be 0 to 59",
     "Bad hour": "the hour must be 0 to 23",
@@ -263,7 +263,7 @@ def check_schedule(schedule: str) -> str:
         # CronSim would take a sixth field for seconds.
         if len(schedule.split()) != 5 or len(schedule) > _LONGEST_SCHEDULE:
             raise CronSimError("Wrong number of fields")
-        # Some are well-formed and never come, such as 30 February.
+        # Some are well-formed but never occur, such as 30 February.
         if next(CronSim(schedule, datetime.now(UTC)), None) is None:
             raise CronSimError("It never comes")
     except (CronSimError, ValueError) as error:

@@ -55,7 +55,7 @@ sites = Table(
     Column("google_credentials", LargeBinary),
     Column("hook_secret", LargeBinary),
     Column("group_name", Text),
-    # Google counts the quota of all sites with one Cloud project together. It stays after the site is removed.
+    # Google counts the quota of all sites of one Cloud project together. The column stays after the site is removed.
     Column("google_project", Text),
     Index("sites_by_google_project", "google_project"),
     sqlite_autoincrement=True,
@@ -290,7 +290,7 @@ async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bo
 
 
 def _is_configured(group: str | None) -> ColumnElement[bool]:
-    """Not announced by hand alone; of this group, or of any."""
+    """The condition for configured sites, not those that were only announced by hand; of this group, or of any."""
     is_in_group = true() if group is None else sites.c.group_name == group
     return and_(_is_there, sites.c.origin != Origin.COMMAND, is_in_group)
 

@@ -52,7 +52,8 @@ SitemapAnswer = Stream | LocalAnswer
 
 
 class Crawl:
-    """One crawl of one site's sitemaps. `result` is final when `events` ends. `pace`: what all crawls share."""
+    """One crawl of one site's sitemaps. `result` is final when `events` ends. `pace`: the queues that all crawls
+    share."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Crawl:
         self._other_hosts = OtherHosts(
             site, client=client, clock=clock, stop=stop, pace=pace, most_requests=most_other_requests
         )
-        # Files that were left out because other hosts had been asked often enough.
+        # Files that were skipped at the limit of requests to other hosts.
         self._left_out = 0
 
     async def events(self) -> AsyncGenerator[CrawlEvent]:
@@ -190,7 +191,7 @@ class Crawl:
             read = 0
             async for pairs in self._read_body(answer, reader):
                 if reader.kind in (SitemapKind.INDEX, SitemapKind.ROBOTS):
-                    # One more than are read shows that there are too many; an index may name a million.
+                    # One more than the limit shows that there are too many; an index may list a million.
                     children += pairs[: MOST_CHILDREN + 1 - len(children)]
                 else:
                     read += len(pairs)
@@ -234,7 +235,7 @@ class Crawl:
             self.result.add_trouble(f"{file} is an index more than {DEEPEST} levels deep; its sitemaps were not read")
             return []
         urls = [loc.decode(errors="replace") for loc, _ in children[:MOST_CHILDREN]]
-        # A robots.txt is no sitemap: those that it names are submitted, each by itself.
+        # A robots.txt is not submitted, but each sitemap that it names.
         return [SitemapFile(url, depth=file.depth + 1, feed=file.feed or url) for url in urls]
 
 

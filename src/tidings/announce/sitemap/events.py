@@ -126,7 +126,7 @@ class CrawlResult:
     files: int = 0
     # Files that the server answered with 304.
     unchanged: int = 0
-    # By sitemap that can be submitted to a search engine: changes when one of its files does.
+    # A checksum for each sitemap that can be submitted to a search engine; it changes when one of its files does.
     fingerprints: dict[str, int] = field(default_factory=dict)
     # Sitemaps of the site that were read, themselves or through a backup.
     roots_read: int = 0
@@ -134,9 +134,9 @@ class CrawlResult:
     complete: bool = True
     # Why it is not complete, for people: one line per file.
     troubles: list[str] = field(default_factory=list)
-    # What should be known although it is complete.
+    # Warnings that do not make it incomplete.
     warnings: list[str] = field(default_factory=list)
-    # No sitemap: somebody named the pages, and wants to know of each one that is not sent.
+    # The pages were given instead of a sitemap, so each one that is not sent is reported.
     given: bool = False
 
     def add_fingerprint(self, file: SitemapFile) -> None:
@@ -153,7 +153,8 @@ class CrawlResult:
 
 
 class PageSource(Protocol):
-    """What an execution plans: a crawl, or pages that come in its form. `result` is final when `events` ends."""
+    """The pages that an execution plans: a crawl, or given pages in the same form. `result` is final when `events`
+    ends."""
 
     @property
     def result(self) -> CrawlResult: ...

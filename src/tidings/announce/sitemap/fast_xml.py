@@ -18,8 +18,8 @@ from tidings.announce.sitemap.xml_body import MAX_LASTMOD, XmlBody
 _END: Final = b"</url>"
 # A block without an end waits up to this size; a longer one goes to the parser as it arrives.
 _MAX_WAIT: Final = 8_192
-# Where no block is plain (each has CDATA, say), the parser gets more and more blocks per call, up to this size. One
-# call per block would be slower than no fast path.
+# If no block is plain (for example, each has CDATA), the parser gets more and more blocks per call, up to this size.
+# One call per block would be slower than no fast path.
 _FIRST_STRIDE, _MAX_STRIDE = 64, 32_768
 
 # The references to printable ASCII characters.

@@ -1,5 +1,6 @@
-"""When a crawl may ask a host that is not the site's own. An index, or a redirect, may name the files of a host that
-never heard of this site. So such hosts are asked slowly, seldom, and only for what their robots.txt allows (RFC 9309).
+"""Limits requests of a crawl to hosts other than the site's own. An index or a redirect may name files of a host that
+has nothing to do with this site. So such hosts get few and slow requests, and only those that their robots.txt allows
+(RFC 9309).
 
 The operator's own choice is not limited: the site's host, and the hosts of its configured sitemaps.
 """
@@ -16,8 +17,8 @@ from tidings.core.net.client import FetchError, GuardedClient, RefusedError
 from tidings.core.net.pace import Pace
 from tidings.core.stop import Stop
 
-# Between two requests of one crawl to other hosts, whichever they are: many names may lead to one machine. Also between
-# two requests of all crawls to one host: many sites may name it.
+# Between two requests of one crawl to any other hosts, because many names may lead to one machine. Also between two
+# requests of all crawls to one host, because many sites may name it.
 OTHER_HOST_PAUSE: Final = timedelta(seconds=1)
 # Hosts share this many queues, so that an index of many names cannot fill the table of all queues.
 _QUEUES: Final = 1_024
@@ -54,7 +55,7 @@ class OtherHosts:
         self._requests = 0
         # Monotonic seconds.
         self._next_at = 0.0
-        # By origin: the rules that concern us, or why nothing may be fetched.
+        # By origin: the rules for our user agent, or why nothing may be fetched.
         self._rules: dict[tuple[str, str, int], bytes | str] = {}
         self._reader = ChildPool(1)
 
@@ -69,7 +70,8 @@ class OtherHosts:
         return f"a crawl makes at most {self._most_requests:,} requests to other hosts than the site's"
 
     def is_own(self, url: str) -> bool:
-        """Whether the URL is of a host that the operator named. One that is no URL is, too: nobody is asked for it."""
+        """Whether the URL is on a host that the operator named. Also true for an invalid URL, because no request is
+        sent for it."""
         try:
             return find_netloc(parse_url(url)) in self._own
         except UrlError:
@@ -100,7 +102,7 @@ class OtherHosts:
         if wait > 0:
             await self._stop.sleep(timedelta(seconds=wait))
         if self._pace is not None:
-            # Not the host's own name: an engine that an index names must not have to wait for this.
+            # Not the host's own queue: otherwise an index could slow down an engine by naming its host.
             queue = f"other-host:{zlib.crc32(url.host.encode()) % _QUEUES}"
             async with self._pace.turn(queue, stop=self._stop, least=OTHER_HOST_PAUSE):
                 pass

@@ -24,7 +24,7 @@ class LineBody(SitemapBody):
         lines = (self._rest + data).splitlines(keepends=True)
         self._rest = b""
         if lines and not lines[-1].endswith((b"\n", b"\r")):
-            # One byte too long is enough to drop the line later.
+            # One byte more than the limit is enough to drop the line later.
             self._rest = lines.pop()[: _MAX_LINE + 1]
         for line in lines:
             self.read_line(line.strip())

@@ -61,7 +61,7 @@ class CollectionSummary:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no keywords and no candidates."""
+        """Whether there are no keywords, and no data of any platform."""
         return not (self.platforms or self.keywords)
 
 

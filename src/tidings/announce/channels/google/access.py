@@ -1,7 +1,7 @@
 """Signs in at Google with a service account: a signed claim is exchanged for an access token, which lasts an hour.
 
 A token is kept in memory for less than that, and shows in no log, answer or error. The address of the exchange comes
-from the credentials, so it is used only if it is Google's own, or on the host that GOOGLE_API_BASE names.
+from the credentials, so it is used only if it is Google's own, or on the host of GOOGLE_API_BASE.
 """
 
 import base64
@@ -33,7 +33,7 @@ GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _CLAIM_LASTS = timedelta(minutes=50)
 _TOKEN_LASTS = timedelta(hours=1)
 _MARGIN = timedelta(minutes=5)
-# Refusals of a claim that another attempt would meet again.
+# Refusals of a claim that a retry would not change.
 _LASTING = ("invalid_client", "unauthorized_client", "account not found", "invalid jwt signature", "invalid signature")
 
 
@@ -136,7 +136,7 @@ def judge_token(answer: Answer) -> Outcome:
     advice = ADVICE[verdict]
     if verdict is Verdict.REFUSED:
         advice = CHECK_CREDENTIALS
-    # No status: the caller takes a 401 for a stale token.
+    # Without the status, because the caller would treat a 401 as a stale token.
     return Outcome(verdict, reason, advice, message=message, elapsed=answer.elapsed)
 
 
@@ -161,7 +161,7 @@ def sign_claim(account: ServiceAccount, *, scope: str, now: datetime) -> Secret 
     return Secret(f"{unsigned}.{_encode_bytes(signature)}")
 
 
-# To load a key takes longer than everything else of a claim: it is checked.
+# Loading a key takes longer than the rest of a claim, because the key is checked.
 @lru_cache(maxsize=16)
 def _load_key(pem: Secret) -> "RSAPrivateKey | None":
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey

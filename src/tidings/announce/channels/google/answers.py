@@ -14,7 +14,7 @@ ADVICE = make_advice("Google", midnight="Pacific time", setting="GOOGLE_API_BASE
 
 CHECK_CREDENTIALS = "Check googleCredentials, and that this machine's clock is right."
 
-# Reasons of a 403 that are about how often, not about who.
+# Reasons of a 403 that concern the rate of requests, not the account.
 _TOO_OFTEN = {
     "quotaexceeded": Verdict.QUOTA_FULL,
     "dailylimitexceeded": Verdict.QUOTA_FULL,
@@ -55,7 +55,7 @@ def _classify(status: int, *, code: str | None, message: str | None, is_google: 
         # Google counts by the minute and by the day.
         is_daily = "per day" in (message or "").lower() or (code or "").lower() == "dailylimitexceeded"
         return Verdict.QUOTA_FULL if is_daily else Verdict.RATE_LIMITED
-    # Another server's page may have any status: only Google's own form counts.
+    # A proxy's page may have any status, so only an answer in Google's form counts.
     if not is_google:
         return Verdict.REFUSED
     if status == 403:

@@ -20,7 +20,7 @@ _INDEXING_BASE = "https://indexing.googleapis.com"
 
 
 class PacificTime(tzinfo):
-    """The time of California, by the rule since 2007. Not every machine has a database of time zones."""
+    """The time zone of California, by the rule since 2007. Not every machine has a time zone database."""
 
     def utcoffset(self, at: datetime | None) -> timedelta:
         return timedelta(hours=-8) + self.dst(at)
@@ -54,7 +54,7 @@ GOOGLE_KIND = RankedKind(
         urls_per_request=1,
         # A request has one URL: nothing can be halved.
         most_split_requests=1,
-        # One refusal may be about the page, two in a row are not.
+        # One refusal may concern the page, but not two in a row.
         failures_until_closed=CLOSED_AT_ONCE | {Verdict.REFUSED: 2},
         # 380 requests a minute.
         least_interval=timedelta(seconds=60 / 380),

@@ -36,12 +36,12 @@ class SearchConsole:
     access: GoogleAccess
 
     async def submit(self, site: Site, sitemap: str) -> Outcome:
-        """Submit a sitemap. Doing it twice does no harm."""
+        """Submit a sitemap. Submitting it twice does no harm."""
         outcome, _ = await self.access.ask(site.google, self._build("PUT", site, sitemap), scope=SEARCH_CONSOLE_SCOPE)
         return _advise(outcome)
 
     async def describe(self, site: Site, sitemap: str) -> GoogleSitemap | Outcome:
-        """What Google says of a sitemap, or the answer that came instead."""
+        """What Google says of a sitemap, or the outcome of a failed request."""
         request = self._build("GET", site, sitemap)
         outcome, answer = await self.access.ask(site.google, request, scope=SEARCH_CONSOLE_SCOPE)
         if not outcome.accepted or answer is None:

@@ -1,6 +1,5 @@
-"""Google's part of an execution: submits sitemaps that changed since their last submission, and asks what Google says.
-
-No error in here harms the rest of the execution.
+"""Google's part of an execution: submits sitemaps that changed since their last submission, and reads Google's status
+of them. Its errors do not affect the rest of the execution.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ _TROUBLES = {
     Verdict.UNAVAILABLE: Trouble.UNAVAILABLE,
     Verdict.UNCERTAIN: Trouble.UNAVAILABLE,
 }
-# Every other sitemap of the site would meet these too.
+# With these, every other sitemap of the site would fail, too.
 _LASTING = frozenset({Verdict.FORBIDDEN, *_TROUBLES})
 
 _log = get_logger(__name__)
@@ -33,7 +32,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SitemapSubmitter:
-    """Tells Google of one site's sitemaps."""
+    """Submits the sitemaps of one site."""
 
     site: Site
     _: KW_ONLY
@@ -58,7 +57,7 @@ class SitemapSubmitter:
                 if not await self._tell(before, fingerprints[sitemap], stop=stop):
                     break
         except StopRequestedError:
-            # The next execution goes on: what was not submitted is still new.
+            # The next execution continues, because the other sitemaps still count as changed.
             return
         except ExecutionLostError:
             raise
@@ -69,7 +68,7 @@ class SitemapSubmitter:
             _log.exception("google.broken", site=self.site.id)
 
     async def _tell(self, before: SitemapSubmission, fingerprint: int, *, stop: Stop) -> bool:
-        """Submit a sitemap if it changed, and ask for its state. Returns whether the next one is worth a try."""
+        """Submit a sitemap if it changed, and read its status. Returns whether to go on with the next one."""
         after, outcome = before, None
         changed = before.fingerprint != fingerprint or before.identity != self._identity
         if changed:
@@ -100,7 +99,7 @@ class SitemapSubmitter:
                 errors=after.google.errors,
                 failure=failure,
                 advice="" if outcome is None else outcome.advice,
-                # Trouble that passes by itself is worth no alert.
+                # Temporary failures raise no alert.
                 lasting=outcome is not None and outcome.verdict not in _TROUBLES,
             )
         )

@@ -1,4 +1,4 @@
-"""The table of sitemaps that were submitted to Google: in which state, and what Google said of them."""
+"""The table of sitemaps that were submitted to Google: their checksum then, and Google's status."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,7 +20,7 @@ google_sitemaps = Table(
     Column("sitemap", Text, nullable=False),
     # Account and property that it was submitted with.
     Column("identity", Text),
-    # The state of its files when it was submitted.
+    # The checksum of its files when it was submitted.
     Column("fingerprint", BigInteger),
     # Milliseconds since the epoch, as all times here: our last submission, and when Google was last asked.
     Column("submitted_at", BigInteger),
@@ -86,7 +86,7 @@ class SitemapReport:
     # What Google found in it.
     warnings: int = 0
     errors: int = 0
-    # Why it could not be submitted or asked about, and what to do.
+    # Why it could not be submitted or read, and what to do.
     failure: str | None = None
     advice: str = ""
     # The failure needs a person.

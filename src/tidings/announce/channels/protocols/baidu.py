@@ -1,8 +1,8 @@
 """Baidu's protocol: how a push request looks, and what an answer means.
 
 A request is plain text, one URL a line. A success says how many were taken, which were not, and how many Baidu still
-takes today (`remain`); there is no other way to learn the quota. An error carries its status in the body, so the body
-decides and the HTTP status only where it says nothing. The token is in the URL, so no URL of a request is ever shown.
+takes today (`remain`); there is no other way to learn the quota. The status of an error is in the body, so the HTTP
+status counts only if the body has none. The token is in the URL, so no URL of a request is ever shown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ BAIDU_KIND = RankedKind(
         urls_per_request=MOST_URLS,
         # Baidu names the URLs that it does not take: nothing is halved.
         most_split_requests=1,
-        # A request without an understandable answer costs quota for nothing.
+        # A request without a valid answer may cost quota in vain.
         failures_until_closed=CLOSED_AT_ONCE | {Verdict.THROTTLED: 1, Verdict.UNVERIFIED: 1, Verdict.REFUSED: 1},
     ),
     # Baidu answers "token is not valid" also to a site that pushes too often.
@@ -109,7 +109,7 @@ def judge_answer(answer: Answer, *, sent: Sequence[str], now: datetime) -> Outco
 
 
 def _judge_success(answer: Answer, document: Mapping[str, Any], *, sent: Sequence[str]) -> Outcome:
-    """What was taken of a request that Baidu understood."""
+    """The outcome of a request that Baidu accepted, at least in part."""
     success, remaining = _read_count(document.get("success")), _read_count(document.get("remain"))
     rejected = _read_rejected(document, sent)
     verdict, reason = Verdict.ACCEPTED, f"HTTP {answer.status}"
@@ -130,14 +130,14 @@ def _judge_success(answer: Answer, document: Mapping[str, Any], *, sent: Sequenc
 
 
 def _classify(status: int, message: str | None, code: str | None) -> Verdict:
-    # Another server's page may say anything: only Baidu's own form counts.
+    # A proxy's page may contain anything, so only an answer in Baidu's form counts.
     words = (message or "").lower() if code is not None else ""
     for known, verdict in _MESSAGES.items():
         if known in words:
             return verdict
     if status >= 500:
         return Verdict.UNAVAILABLE
-    # Without Baidu's words, a 401 comes from something in between.
+    # A 401 without Baidu's message comes from a proxy.
     return _STATUSES.get(status, Verdict.REFUSED) if code is not None or status == 429 else Verdict.REFUSED
 
 

@@ -1,8 +1,8 @@
 """Bing's protocol: how a request of the Webmaster API looks, and what an answer means.
 
 Errors come in two families: Bing really sends HTTP 400 with a number and a message; its documentation speaks of 401,
-403, 429 and `ERROR_…`. Both are understood. The number alone never decides, because 2 means several things; the
-message does, or a telling status. The API key is in the URL, so no URL of a request is ever shown.
+403, 429 and `ERROR_…`. This module reads both. The number alone never decides, because 2 means several things; the
+message or a clear status does. The API key is in the URL, so no URL of a request is ever shown.
 """
 
 import json
@@ -39,9 +39,9 @@ BING_KIND = RankedKind(
     limits=SendingLimits(
         batch_size=MOST_URLS,
         urls_per_request=MOST_URLS,
-        # Bing does not say which URL it dislikes: a batch is halved until it is found, but not without end.
+        # Bing does not say which URL is bad, so a batch is halved until it is found, up to a limit.
         most_split_requests=60,
-        # One refusal may be about the batch, two in a row are not.
+        # One refusal may concern the batch, but not two in a row.
         failures_until_closed=CLOSED_AT_ONCE | {Verdict.THROTTLED: 1, Verdict.REFUSED: 2},
     ),
 )
@@ -57,7 +57,7 @@ _ADVICE = make_advice("Bing", midnight="UTC", setting="BING_API_BASE") | {
     Verdict.THROTTLED: "Nothing to do: the key rests for an hour, on all its sites.",
 }
 
-# Words in ErrorCode and Message, which say what the number does not.
+# Words in ErrorCode and Message that classify an error.
 _WORDS = {
     "error_invalid_api_key": Verdict.FORBIDDEN,
     "invalidapikey": Verdict.FORBIDDEN,
@@ -89,12 +89,12 @@ class BingApi(ChannelApi):
         """Send one batch and judge the answer; a lost connection is judged too. Nothing is retried here."""
         outcome, _ = await self._send(request, site)
         if outcome.verdict is Verdict.QUOTA_REMAINING and (outcome.remaining or 0) >= count:
-            # Bing has room for all of them and refuses them all the same: asking again would never end.
+            # Bing reports enough quota and refuses all the same: retries would never end.
             return replace(outcome, verdict=Verdict.REFUSED, advice=_ADVICE[Verdict.REFUSED])
         return outcome
 
     async def ask_quota(self, site: Site) -> "AskedQuota | Outcome":
-        """Bing's own numbers of the quota, or the answer that came instead."""
+        """Bing's own numbers of the quota, or the outcome of a failed request."""
         url = self._make_url("GetUrlSubmissionQuota", site, siteUrl=site.origin)
         outcome, body = await self._send(ChannelRequest("GET", url), site)
         if not outcome.accepted:
@@ -110,7 +110,7 @@ class BingApi(ChannelApi):
             return Outcome(Verdict.REFUSED, reason, advice, status=200, elapsed=outcome.elapsed)
 
     async def ask_limit(self, site: Site) -> int | None:
-        """URLs of this day, by Bing's own word. None: it did not say."""
+        """Bing's own quota of this day, in URLs. None if it did not answer."""
         asked = await self.ask_quota(site)
         return min(asked.daily, MOST_ASKED) if isinstance(asked, AskedQuota) else None
 
@@ -144,7 +144,7 @@ def judge_answer(answer: Answer, *, now: datetime) -> Outcome:
         code = message = None
     words = f"{code or ''} {message or ''}".strip().lower()
     if code is None:
-        # Not Bing's own form: a page of a proxy may say anything, so only its constants count.
+        # Not Bing's form: a proxy's page may contain anything, so only Bing's constants count.
         words = " ".join(_CONSTANTS.findall(words))
     verdict, numbers = _classify(answer.status, words)
     parts = () if verdict is Verdict.ACCEPTED else (code and f"ErrorCode {code}", message)
@@ -170,7 +170,7 @@ def _classify(status: int, words: str) -> tuple[Verdict, dict[str, int]]:
 
 
 def _read_error(body: bytes) -> tuple[str | None, str | None]:
-    """ErrorCode and Message, where the body has them; else the start of what came, as the message."""
+    """ErrorCode and Message, if the body has them; else the start of the body as the message."""
     document = read_document(body)
     if document is None:
         return None, clean_detail(body.decode(errors="replace")) or None

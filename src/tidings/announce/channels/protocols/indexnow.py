@@ -19,13 +19,13 @@ from tidings.core.secrets.secret import Secret
 
 ROTATE_KEY = "Rotate the key: make a new one, put its file on the site, and enter it in the site's settings."
 MOST_URLS = 10_000
-# A URL of 2,048 characters may be three times as long once it is encoded, and the key's address comes on top.
+# A URL of 2,048 characters may be three times as long when encoded, and the key's URL is added.
 LONGEST_REQUEST = 16_384
 
 # Characters that encodeURIComponent leaves alone, beyond letters, digits and -._~
 _UNENCODED = "!'()*"
-# So many failures in a row, each after all its retries, and the engine is down. The first three verdicts would come
-# for every other request too.
+# After this many failures in a row, each after all its retries, the engine counts as down. The first three verdicts
+# would apply to every other request, too.
 _FAILURES_UNTIL_CLOSED = {
     Verdict.UNVERIFIED: 1,
     Verdict.FORBIDDEN: 1,
@@ -126,7 +126,7 @@ async def submit(request: ChannelRequest, *, key: Secret, client: GuardedClient,
 
 
 def _hide_key(answer: Answer, key: Secret) -> Answer:
-    """Engines repeat the key that they do not like, and the reason is stored and shown."""
+    """Remove the key: engines repeat a refused key in their answer, which is stored and shown."""
     return replace(answer, body=answer.body.replace(key.reveal().encode(), key.hint.encode()))
 
 

@@ -1,5 +1,5 @@
-"""What the APIs of channels with a quota share: sending a request, judging one that got no answer, making an outcome of
-an answer, and advice."""
+"""The common part of the APIs of channels with a quota: sending a request, classifying a failed one, building an
+outcome, and advice."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from tidings.core.secrets.secret import Secret
 
 # Of a request's URL.
 LONGEST_REQUEST = 8_192
-# A next batch would meet the same answer.
+# The next batch would get the same answer.
 CLOSED_AT_ONCE = {
     Verdict.RATE_LIMITED: 1,
     Verdict.UNAVAILABLE: 1,
@@ -57,7 +57,7 @@ class ChannelApi:
     async def send(
         self, request: ChannelRequest, *, advice: Mapping[Verdict, str], longest: int = LONGEST_ANSWER
     ) -> Answer | Outcome:
-        """Send a request. Its answer, or the outcome where none came."""
+        """Send a request. Returns its answer, or the outcome if none came."""
         started = self.clock.monotonic()
         try:
             return await exchange(
@@ -69,7 +69,7 @@ class ChannelApi:
 
 
 def hide_secrets(answer: Answer, *secrets: Secret) -> Answer:
-    """An answer may repeat the key, and the reason is stored and shown."""
+    """Remove the keys: an answer may repeat them, and the reason is stored and shown."""
     text = Redactor(secrets).redact(answer.body.decode(errors="replace"))
     return replace(answer, body=text.encode())
 
@@ -102,7 +102,7 @@ def _judge_failure(error: FetchError, *, advice: Mapping[Verdict, str], elapsed:
 
 
 def make_advice(name: str, *, midnight: str, setting: str) -> dict[Verdict, str]:
-    """What to do about each verdict, in the words that these channels share."""
+    """Advice for each verdict, for all these channels."""
     again = "it is sent again next time"
     return {
         Verdict.ACCEPTED: "",

@@ -23,7 +23,7 @@ channel_backlogs = Table(
 async def store_backlogs(
     connection: AsyncConnection, backlogs: Mapping[Channel, int], *, database: Database, site: int
 ) -> None:
-    """In the caller's transaction: so many pages of the site wait for these channels."""
+    """Store how many pages of the site wait for these channels, in the caller's transaction."""
     if not backlogs:
         return
     insert = database.insert(channel_backlogs).values(

@@ -29,7 +29,7 @@ class ChannelJson(TypedDict):
 
 
 class ChannelQuotaJson(QuotaJson):
-    """The quota in full, with what keeps it from being used."""
+    """The whole quota, with the reason why nothing is sent."""
 
     switchedOff: bool  # noqa: N815 - the API's name
     reason: str | None
@@ -42,7 +42,7 @@ class ChannelStatus:
     # None: the channel is off.
     quota: QuotaState | None = None
     last_submission: datetime | None = None
-    # A person is needed.
+    # It needs a person.
     broken: bool = False
     # Why nothing is sent.
     reason: str | None = None
@@ -78,7 +78,7 @@ async def add_trouble(
 
 
 def select_last_submission(site: int | ColumnElement[int], channel: Channel) -> Select[Any]:
-    """When the site was last submitted. A later day has the later submissions, so no other days are looked at."""
+    """When the site was last submitted. Only the latest day is read, because it has the latest submission."""
     columns = channel_quota.c
     return (
         select(columns.submitted_at)

@@ -25,7 +25,7 @@ async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> SiteFind
         return SiteFinding(
             "Bing", good=True, message=message, advice="" if site.bing.auto else "bingDailyQuota can be raised."
         )
-    # Whether Bing says the total or what remains of it, reports differ: either is as it should be.
+    # Reports differ on whether Bing returns the total or the rest, so both are accepted.
     if asked.daily >= quota.remaining:
         return SiteFinding("Bing", good=True, message=f"Bing says {asked.daily:,} for today; {counted}")
     return SiteFinding(
@@ -60,7 +60,8 @@ def _judge_sitemap(sitemap: str, said: GoogleSitemap) -> SiteFinding:
 
 
 def check_baidu(site: Site, *, quota: QuotaState) -> SiteFinding:
-    """Is the site's name at Baidu the one of its pages? Baidu tells its quota only to a push, so it is not asked."""
+    """Does the site's name at Baidu fit its pages? Sends no request, because Baidu reports its quota only in answers to
+    a push."""
     name = site.baidu.site or site.origin
     host = urlsplit(name if "://" in name else f"https://{name}").netloc
     if host != site.host:

@@ -36,5 +36,5 @@ def list_enabled(site: Site) -> list[RankedKind]:
 
 
 def identify_key(site: Site, channel: Channel) -> str:
-    """What a refusal for good is about; another key of the channel has another value."""
+    """Identifies the key that a lasting refusal concerns; another key of the channel has another value."""
     return site.key.fingerprint if channel is Channel.INDEXNOW else find_kind(channel).pick(site).identity

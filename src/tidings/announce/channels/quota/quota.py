@@ -56,13 +56,13 @@ channel_quota = Table(
     Column("day", Text, nullable=False),
     # URLs that were taken or are reserved.
     Column("used", Integer, nullable=False),
-    # URLs of that day by the channel's own word; null: it has not said.
+    # The channel's own limit of that day, in URLs; null if unknown.
     Column("allowed", Integer),
     # URLs that are reserved and have no answer so far.
     Column("in_flight", Integer, nullable=False),
     # How many reservations there were.
     Column("sequence", Integer, nullable=False),
-    # The channel said that it takes nothing more.
+    # The channel said that its quota is exhausted.
     Column("full", Boolean, nullable=False),
     # Milliseconds since the epoch: the last change, and the last success.
     Column("updated_at", BigInteger, nullable=False),
@@ -83,7 +83,7 @@ class QuotaTerms:
     title: str
     # Its day begins at midnight of this zone.
     zone: tzinfo = UTC
-    # Its answers tell what remains, which is truer than any setting.
+    # Its answers say what remains, which is more exact than the setting.
     learns: bool = False
     # Sites with the same `quota_project` share one quota.
     shared: bool = False
@@ -103,7 +103,7 @@ class QuotaState:
     limit: int
     # URLs that were submitted or are reserved, by all sites that share the quota.
     used: int = 0
-    # The channel itself said that it takes nothing more.
+    # The channel itself said that its quota is exhausted.
     full: bool = False
     updated_at: datetime | None = None
     # The last success.
@@ -152,7 +152,7 @@ class Quota:
         self._names = {"site": site, "channel": terms.channel.value}
         self._all_days = (_columns.site == site, _columns.channel == terms.channel.value)
         self._ours = (*self._all_days, _columns.day == day.isoformat())
-        # The number of a reservation that was made while no other was open.
+        # The number of a reservation made while no other was open.
         self._alone: int | None = None
 
     async def read(self) -> QuotaState:
@@ -161,11 +161,11 @@ class Quota:
             return await self._describe(connection, row)
 
     async def begin(self, connection: AsyncConnection) -> None:
-        """An execution begins: no other of this site runs, so reservations that are open belong to a dead one."""
+        """Call it when an execution begins: no other of this site runs, so open reservations belong to a dead one."""
         await connection.execute(update(channel_quota).where(*self._ours).values(in_flight=0))
 
     async def learn(self, connection: AsyncConnection, allowed: int) -> None:
-        """The channel said how many URLs it takes on this day."""
+        """Store the channel's own limit of this day."""
         await self._lock(connection)
         await self._write(connection, allowed=allowed)
         self._log_event(_log.info, "quota_learned", quota=allowed)
@@ -186,12 +186,12 @@ class Quota:
         return granted
 
     async def release(self, connection: AsyncConnection, count: int) -> None:
-        """Give a reservation back: an answer says that nothing was taken."""
+        """Give a reservation back, because an answer says that nothing was taken."""
         row = await self._lock(connection)
         await self._end(connection, row, count, used=max(0, row.used - count))
 
     async def keep(self, connection: AsyncConnection, count: int) -> None:
-        """No answer came: the reservation stays charged, because the channel may have counted it."""
+        """End a reservation without an answer. It stays charged, because the channel may have counted it."""
         await self._end(connection, await self._lock(connection), count)
 
     async def confirm(
@@ -210,7 +210,7 @@ class Quota:
         await self._end(connection, row, count, **values)
 
     async def record(self, connection: AsyncConnection, count: int) -> None:
-        """Add what was really used. Never refuses; more than the quota is logged, for audit."""
+        """Add the URLs that were really used. Never fails; if they exceed the quota, that is logged."""
         row = await self._lock(connection)
         used = row.used + count
         await self._write(connection, used=used)
@@ -219,8 +219,8 @@ class Quota:
             self._log_event(_log.warning, "quota_exceeded", used=used, quota=limit)
 
     async def correct(self, connection: AsyncConnection, *, remaining: int, reserved: int) -> None:
-        """The channel says what remains: someone else used the rest, which is recorded. The refused reservation comes
-        back."""
+        """Store the channel's own number of what remains, because another client used the rest. The refused reservation
+        is given back."""
         row = await self._lock(connection)
         counted = row.used - reserved
         missing = max(0, await self._find_limit(connection) - remaining - counted)
@@ -229,10 +229,9 @@ class Quota:
         await self.record(connection, missing)
 
     async def close(self, connection: AsyncConnection, *, reserved: int, total: int | None = None) -> None:
-        """The channel takes nothing more on this day, however little was counted here.
-
-        `total`: so many it says it took, from everybody; if we counted less, that is recorded. Where the limit was
-        asked for, this word of the channel on it is the truer one: what it said before may have been the rest.
+        """The channel takes nothing more on this day, however little was counted here. `total`: the URLs that it says
+        it took from all clients; a higher number than ours is stored. It also corrects a limit that the channel was
+        asked for, because that may have been the rest and not the total.
         """
         row = await self._lock(connection)
         used = max(0, row.used - reserved)
@@ -250,7 +249,7 @@ class Quota:
         return bool(await self._database.fetch(select(_columns.day).where(*self._all_days, lately).limit(1)))
 
     async def purge(self, connection: AsyncConnection) -> None:
-        """Delete days that nobody asks for any more."""
+        """Delete days that are no longer needed."""
         oldest = (self.day - timedelta(days=KEPT_DAYS)).isoformat()
         await connection.execute(delete(channel_quota).where(*self._all_days, _columns.day < oldest))
 
@@ -258,13 +257,13 @@ class Quota:
         _log.info(f"{self.terms.title} quota exhausted, skipping", site=site_id, day=str(self.day), quota=self.limit)
 
     def _may_learn(self, row: Row[Any]) -> bool:
-        """Whether an answer's word on what remains fits our count: nobody else of ours was sending meanwhile, and the
-        channel's day is the one we count for."""
+        """Whether an answer's number of what remains applies to our count: no other reservation was open meanwhile, and
+        the channel's day is the one that we count."""
         is_alone = self._alone is not None and self._alone == row.sequence
         return self.terms.learns and is_alone and self.terms.find_day(self._clock.now()) == self.day
 
     async def _lock(self, connection: AsyncConnection) -> Row[Any]:
-        """The day's row, made where it is missing, and nobody else's until the transaction ends."""
+        """Create the day's row if it is missing, and lock it until the transaction ends."""
         now = to_milliseconds(self._clock.now())
         counts = {"used": 0, "in_flight": 0, "sequence": 0}
         empty = {**self._names, "day": self.day.isoformat(), **counts, "full": False, "updated_at": now}
@@ -278,7 +277,7 @@ class Quota:
             await connection.execute(theirs.with_for_update(key_share=True))
 
     async def _end(self, connection: AsyncConnection, row: Row[Any], count: int, **values: Any) -> None:
-        """A reservation has its answer, or will have none."""
+        """A reservation has its answer, or will never get one."""
         await self._write(connection, in_flight=max(0, row.in_flight - count), **values)
 
     async def _write(self, connection: AsyncConnection, **values: Any) -> None:
@@ -327,7 +326,8 @@ def select_allowed(site: Any, channel: Channel, *, day: Any) -> Any:
 
 
 def select_elsewhere(terms: QuotaTerms, *, site: Any, project: Any, day: Any) -> tuple[Label[int], Label[int]]:
-    """What the other sites of a project used on this day, and whether one of them heard that it is full (1 or 0)."""
+    """What the other sites of a project used on this day, and whether one of them was told that the quota is exhausted
+    (1 or 0)."""
     used_name, full_name = f"{terms.channel}_used_elsewhere", f"{terms.channel}_full_elsewhere"
     if not terms.shared:
         return literal(0).label(used_name), literal(0).label(full_name)
@@ -347,5 +347,5 @@ def select_elsewhere(terms: QuotaTerms, *, site: Any, project: Any, day: Any) ->
 
 
 def read_limit(allowed: int | None, *, configured: int) -> int:
-    """The limit of a day. The channel may have said that a day has none; the next one is tried all the same."""
+    """The limit of a day. A channel's limit of 0 applies only to its own day; the next day is tried again."""
     return configured if allowed is None else max(1, allowed)

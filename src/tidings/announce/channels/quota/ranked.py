@@ -36,7 +36,7 @@ class RankedKind(QuotaTerms):
     fields: RankedFields
     pick: Callable[[Site], RankedSettings]
     limits: SendingLimits
-    # It also refuses a good key, when it is asked too often.
+    # It may also refuse a good key, after too many requests.
     refusal_may_pass: bool = False
 
     @property
@@ -87,10 +87,10 @@ class RankedApi(Protocol):
 
 @runtime_checkable
 class AskedApi(Protocol):
-    """A channel that tells its quota to who asks."""
+    """A channel with a request that returns its quota."""
 
     async def ask_limit(self, site: Site) -> int | None:
-        """URLs of this day, by the channel's own word. None: it did not say."""
+        """The channel's own quota of this day, in URLs. None if it did not answer."""
 
 
 @dataclass(frozen=True, slots=True)

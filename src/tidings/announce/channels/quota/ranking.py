@@ -1,8 +1,8 @@
-"""Which pages go to a channel, where more are due than its quota allows.
+"""Chooses the pages for a channel if more are due than its quota allows.
 
 Every page gets a rank: the later its lastmod, the higher. Pages without one have random ranks below all others. The
 priority `random` gives every page a random rank. Only the best are kept, so a site of millions takes no more memory
-than a small one. A look at the text of the lastmod passes over most pages.
+than a small one. Most pages are skipped by comparing the text of their lastmod.
 """
 
 import heapq
@@ -23,7 +23,8 @@ from tidings.announce.sitemap.events import SitemapFile
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.clock import from_milliseconds, to_milliseconds
 
-# So many known pages are held in memory; beyond that, which takes a long time to live, the ledger is asked each time.
+# The most known pages in memory. If there are more, as with a long resubmission interval, the ledger is queried
+# instead.
 MOST_KNOWN = 100_000
 
 _DATED = 1 << 64
@@ -74,7 +75,7 @@ class Best:
     def merge(self, other: "Best") -> None:
         for url_hash, candidate in other.list():
             self.add(url_hash, candidate)
-        # The floor rises with the first file that fills it, and lets most pages of the next ones be passed over.
+        # The first file that fills it raises the floor, and most pages of later files are skipped.
         if len(self._kept) >= self._size:
             self._prune()
 
@@ -92,7 +93,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class LastmodForm:
-    """What the lastmods of some pages have in common. It is worked out once for all channels that compare them."""
+    """The common form of the lastmods of some pages, found once for all channels that compare them."""
 
     # Positions of pages with a lastmod and without one.
     dated: Sequence[int]
@@ -102,7 +103,7 @@ class LastmodForm:
 
     @classmethod
     def find_above(cls, lastmods: Sequence[bytes], *, floor: int) -> "LastmodForm":
-        """Of those that may rank above `floor`: one rough look for all channels passes most pages over."""
+        """The form of those that may rank above `floor`: one rough comparison for all channels skips most pages."""
         if floor < _DATED:
             return cls.find(lastmods, range(len(lastmods)))
         return cls.find(lastmods, find_recent(lastmods, since=min(floor - _DATED, _LAST_FLOOR)))
@@ -121,9 +122,8 @@ class LastmodForm:
 
 
 class Chooser:
-    """Goes along with one crawl and keeps the best of what is due on one channel.
-
-    What a file brings counts once the file is known to be good (`release`); before that it can be taken back.
+    """Follows one crawl and keeps the best due pages of one channel. The pages of a file count once the file is known
+    to be good (`release`); before that they can be taken back.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Chooser:
         self._random = seed or random.SystemRandom()
         self._best = Best(size)
         self._read = 0
-        # Pages that were read and need nothing, and those of them that another listing of theirs makes due.
+        # Pages that were read and are not due, and those among them that became due by another entry of the sitemap.
         self._quiet: set[int] = set()
         self._loud: set[int] = set()
         # Pages that changed within the least gap between two notices.
@@ -154,12 +154,12 @@ class Chooser:
         self.take_back()
 
     async def load(self, *, now: int) -> None:
-        """Read what has been submitted, where that is little enough to be held."""
+        """Read the submitted pages, if they are few enough to be kept in memory."""
         self._known = await self._ledger.list_entries(since=self._rules.expired_before(now), most=MOST_KNOWN)
         self._apart = self._skip.union(self._known or ())
 
     def take_back(self) -> None:
-        """Forget the present file."""
+        """Drop the pages of the present file."""
         self._backlog: FileBacklog | None = None
         self._file_quiet: set[int] = set()
         self._file_loud: set[int] = set()
@@ -169,7 +169,7 @@ class Chooser:
 
     @property
     def floor(self) -> int:
-        """Pages of this rank and below are not kept."""
+        """Pages of at most this rank are not kept."""
         return min(self._new.floor, self._changed.floor)
 
     @property
@@ -206,11 +206,11 @@ class Chooser:
         return backlog
 
     def record_read(self, pages: int) -> None:
-        """So many different pages were read in all."""
+        """Set the number of different pages that were read."""
         self._read = pages
 
     def count_due(self) -> int:
-        """How many different pages are due, those that were left out from the start not counted."""
+        """How many different pages are due, without those that were excluded from the start."""
         return max(0, self._read - len(self._quiet - self._loud))
 
     def count_too_soon(self) -> int:
@@ -230,7 +230,7 @@ class Chooser:
     def _judge_known(
         self, listing: Listing, positions: Sequence[int], known: dict[int, Entry], backlog: FileBacklog, *, now: int
     ) -> None:
-        """Those at `positions` were submitted before, or are left out from the start."""
+        """Handle the pages at `positions`, which were submitted before or are excluded from the start."""
         changed = []
         for at in positions:
             url_hash = listing.hashes[at]
@@ -269,7 +269,7 @@ class Chooser:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """A block of pages on their way to the best of its file."""
+    """A block of pages that are candidates for the best of their file."""
 
     listing: Listing
     best: Best
@@ -290,7 +290,7 @@ class _Offer:
         self._offer_dated(likely, in_order=form.in_order)
 
     def offer_random(self, positions: Sequence[int]) -> None:
-        """Offer them with random ranks. Those that would stay below the floor are passed over in leaps."""
+        """Offer them with random ranks. Pages that would stay below the floor are skipped many at a time."""
         place = -1
         while (chance := 1 - (self.best.floor + 1) / _DATED) > 0:
             place += 1 if chance == 1 else 1 + int(math.log(1 - self.random.random()) / math.log1p(-chance))

@@ -1,4 +1,4 @@
-"""A channel's quota of one day beside each site, for statements that read many sites at once."""
+"""SQL for the quota of one day as columns beside each site, for statements that read many sites at once."""
 
 from collections.abc import Mapping
 from datetime import date

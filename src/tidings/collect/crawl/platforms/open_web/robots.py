@@ -27,7 +27,7 @@ _LONGEST: Final = 500 * 1024
 # One byte more than the limit shows whether the file is longer.
 _TAKEN: Final = _LONGEST + 1
 _MOST_SITES: Final = 1_000
-# Characters of all cached rules together; most sites have less than a kilobyte.
+# The size of all cached rules together; most sites have less than a kilobyte.
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _SELECT: Final = "tidings.core.net.robots_rules:select_rules"
 _JUDGE: Final = "tidings.core.net.robots_rules:judge_url"
