@@ -722,6 +722,41 @@ async def test_interim_answers_without_an_end_are_not_read_to_the_end_of_the_tim
     assert server.connections == 1
 
 
+@pytest.mark.parametrize("flood", [b"1" + b";extension" * 500, b"0" * 5_000], ids=["extensions", "a size"])
+async def test_chunks_without_an_end_are_not_read_to_the_end_of_the_time(
+    serve: Serve, client: GuardedClient, flood: bytes
+) -> None:
+    """A5: the extensions of a chunk, or its size, for ever: that is no body, so no limit of a body ends it."""
+
+    async def send_no_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n" + flood[:1])
+        while True:
+            writer.write(flood[1:])
+            await writer.drain()
+
+    server, started = await serve(send_no_body), time.process_time()
+    with pytest.raises(NetworkError, match="goes on without a body"):
+        await client.request("GET", server.url(), timeout=ENOUGH)
+    assert time.process_time() - started < 1
+
+
+async def test_a_body_may_come_in_chunks_of_one_byte(serve: Serve, client: GuardedClient) -> None:
+    """A5: some servers do that; the connection is kept."""
+
+    async def send_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answers in range(2):
+            if answers:
+                await read_request(reader)
+            head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            writer.write(head + b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")
+            await writer.drain()
+
+    server = await serve(send_bytes)
+    for _ in range(2):
+        assert (await client.request("GET", server.url(), timeout=ENOUGH)).body == b"x" * 50_000
+    assert server.connections == 1
+
+
 async def test_a_few_interim_answers_are_allowed_and_the_connection_is_kept(
     serve: Serve, client: GuardedClient
 ) -> None:

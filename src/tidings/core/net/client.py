@@ -31,7 +31,7 @@ from tidings.core.net.addresses import (
     parse_url,
     show_url,
 )
-from tidings.core.net.answer_head import BoundedResponse
+from tidings.core.net.answer_overhead import BoundedResponse
 from tidings.core.net.failures import (
     AnswerTooLargeError,
     FetchError,

@@ -61,6 +61,10 @@ class EndlessHeadError(Exception):
     """The server sent interim answers or headers without an end."""
 
 
+class EndlessOverheadError(Exception):
+    """The server sent sizes or extensions of chunks without an end."""
+
+
 FAILURES: Final = (
     aiohttp.ClientError,
     HttpProcessingError,
@@ -69,6 +73,7 @@ FAILURES: Final = (
     ForbiddenAddressError,
     UnansweredError,
     EndlessHeadError,
+    EndlessOverheadError,
 )
 
 
@@ -79,6 +84,8 @@ def explain_failure(failure: BaseException) -> str:
             return "the server closed the connection without an answer"
         case EndlessHeadError():
             return "the answer does not begin: its head has no end"
+        case EndlessOverheadError():
+            return "the answer goes on without a body"
         case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as error):
             return f"the certificate is not valid: {error.verify_message}"
         case aiohttp.ClientConnectorSSLError(os_error=error):
