@@ -4,8 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.processes import FORKED
+from tidings.cli.main import make_app
 from tidings.core.secrets.master_key import KeyFileError, is_trusted_owner, load_or_create_key_file, new_master_key
 from tidings.storage import DataDirectoryError, prepare_data_dir
 
@@ -76,3 +78,26 @@ def test_only_own_files_and_those_of_root_are_trusted() -> None:
     assert is_trusted_owner(ME)
     assert is_trusted_owner(0)
     assert not is_trusted_owner(ME + 1)
+
+
+def run_status_as(user: int, folder: Path) -> tuple[int, str]:
+    """The exit code and the complaint of a command, in a process that never gets its rights back."""
+    os.chdir(folder)
+    if user != ME:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    ended = CliRunner().invoke(make_app(), ["status"], env={"TIDINGS_DATA_DIR": "data"})
+    return ended.exit_code, ended.stderr
+
+
+def test_a_command_of_a_user_who_may_not_write_says_whose_it_is(tmp_path: Path) -> None:
+    """A25: not that something was kept, but what to do."""
+    (tmp_path / "data").mkdir(mode=0o755)
+    (tmp_path / "data" / "tidings.log").touch()
+    (tmp_path / "data" / "tidings.log").chmod(0)
+    tmp_path.chmod(0o755)
+    with FORKED.Pool(1) as pool:
+        code, complaint = pool.apply(run_status_as, (ME or SOMEBODY, tmp_path))
+    advice = "run this as the user that owns it; nothing was changed"
+    assert (code, complaint) == (1, f"tidings: Permission denied ({tmp_path}/data/tidings.log); {advice}\n")

@@ -501,7 +501,8 @@ def test_a_secret_file_that_cannot_be_read_is_refused(name: str, kind: str, tmp_
     elif kind == "binary":
         path.write_bytes(b"canary\xff\xfe")
     message = str(find_refusal({f"{name}_FILE": str(path)}))
-    assert message.startswith(f"{name}_FILE: the file cannot be read")
+    reasons = {"missing": "No such file or directory", "directory": "Is a directory", "binary": "it is not text"}
+    assert message == f"{name}_FILE: the file cannot be read ({reasons[kind]})"
     assert "canary" not in message
     assert len(message.splitlines()) == 1
 

@@ -176,6 +176,13 @@ async def test_demo_deletes_no_folder_that_it_did_not_make(terminal: Terminal) -
     assert precious.read_text() == "the only copy"
 
 
+async def test_a_demo_that_has_no_place_says_what_to_set(terminal: Terminal) -> None:
+    """A25: nothing was stored, and nothing is said to be kept."""
+    ended = await terminal.run("demo", TIDINGS_DATA_DIR="/proc/nowhere")
+    assert ended.code == 2
+    assert ended.complaint.endswith("(No such file or directory); set TIDINGS_DATA_DIR to another")
+
+
 def sort_lines(text: str) -> str:
     return "\n".join(sorted(text.splitlines()))
 

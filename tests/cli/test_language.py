@@ -11,7 +11,8 @@ import pytest
 import tidings.cli
 from tests.cli.terminal import Terminal, announce_words, make_sandbox
 from tidings.audit.report import ADVICE, CheckName
-from tidings.cli.language import CATALOGUE, FINDINGS
+from tidings.cli.language import CATALOGUE, FINDINGS, speak
+from tidings.cli.output import make_console
 from tidings.collect.feishu.errors import (
     CODE_RULES,
     MISSING_KEY,
@@ -356,3 +357,14 @@ async def test_check_says_its_findings_in_chinese(terminal: Terminal) -> None:
     assert "密钥文件" in good.out
     assert "不存在（HTTP 404）" in wrong.out
     assert "请在该地址放一个纯文本文件，内容只有密钥。" in wrong.out
+
+
+def test_a_chinese_line_is_broken_by_the_terminal_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Interfaces: TIDINGS_LANGUAGE=zh. Rich would break at the only space, and leave most of the line empty."""
+    line = "推送 " + "页" * 120
+    try:
+        speak("zh")
+        make_console().print(line)
+    finally:
+        speak("en")
+    assert capsys.readouterr().out == f"{line}\n"

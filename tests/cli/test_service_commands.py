@@ -231,6 +231,7 @@ async def test_a_site_is_added_with_bing_and_its_keys_do_not_show(terminal: Term
     assert expected.items() <= added.document["site"].items()
     assert shown.document == added.document
     assert "indexnow, bing 500 a day" in listed.out
+    assert (await terminal.run("sites", "list", "--group", "nobody", "--json")).document == {"sites": []}
     assert BING_KEY not in added.out + listed.out + shown.out + terminal.log
 
 

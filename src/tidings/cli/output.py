@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from tidings.cli.language import say
+from tidings.cli.language import is_chinese, say
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -49,8 +49,15 @@ def make_console() -> "Console":
     """A console on standard output. If that is no terminal, lines are not cut to the width of one."""
     from rich.console import Console
 
-    console = Console()
-    return console if console.is_terminal else Console(width=_WIDE)
+    class Terminal(Console):
+        """Leaves the breaking of Chinese lines to the terminal: Rich breaks at spaces, which Chinese has few of."""
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            is_text = all(isinstance(each, str) for each in objects)
+            super().print(*objects, **{"soft_wrap": True if is_text and is_chinese() else None, **options})
+
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=_WIDE)
 
 
 def make_table(*titles: str, right: Collection[str] = ()) -> "Table":

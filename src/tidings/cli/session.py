@@ -223,6 +223,9 @@ def _explain_failure(error: BaseException) -> str:
             return join_clauses(
                 describe_system_error(error), say("choose another with --port, or end the program that uses it")
             )
+        case PermissionError():
+            advice = say("run this as the user that owns it; nothing was changed")
+            return join_clauses(describe_system_error(error), advice)
         case OSError():
             return join_clauses(describe_system_error(error), _say_kept())
         case asyncio.CancelledError():
@@ -256,7 +259,9 @@ def join_clauses(*clauses: str) -> str:
 def describe_database_error(error: Any) -> str:
     """The driver's own words, and what to do about a damaged file. The statement's values may hold secrets."""
     original = getattr(error, "orig", error)
-    described = say("the database does not work ({reason})", reason=translate(" ".join(str(original).split())))
+    # Further lines of PostgreSQL's driver ask what this line answers.
+    reason = str(original).partition("\n")[0].removeprefix("connection failed: ")
+    described = say("the database does not work ({reason})", reason=translate(" ".join(reason.split())))
     if getattr(original, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return join_clauses(
             described, say("its file is damaged: move tidings.db away and run `tidings restore` with your last backup")

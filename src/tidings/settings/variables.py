@@ -172,8 +172,10 @@ class Variables:
     def _read_file(name: str, path: str) -> str:
         try:
             text = Path(path).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(name, f"the file cannot be read ({error.__class__.__name__})") from None
+        except OSError as error:
+            raise SettingError(name, f"the file cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise SettingError(name, "the file cannot be read (it is not text)") from None
         if not text:
             raise SettingError(name, "the file is empty")
         return text

@@ -105,10 +105,12 @@ def _make_settings(settings: "Settings") -> "Settings":
 @contextmanager
 def _own_folder(data_dir: Path) -> Iterator[None]:
     """Begin with an empty folder. Only a folder that the demo has made is removed, and not while a demo uses it."""
+    from tidings.storage import prepare_data_dir
+
     mark = data_dir / "made-by-tidings-demo"
     if data_dir.exists() and not mark.exists():
         fail(say("{folder} is not the demo's own folder; set TIDINGS_DATA_DIR to another place", folder=data_dir))
-    data_dir.mkdir(parents=True, mode=0o700, exist_ok=True)
+    prepare_data_dir(data_dir)
     with mark.open("a") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
