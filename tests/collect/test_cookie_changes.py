@@ -20,8 +20,7 @@ from tidings.collect.write.cookies import (
     make_cookie,
     record_outcomes,
 )
-from tidings.collect.write.recovery import CLOCK_TOLERANCE
-from tidings.core.clock import to_milliseconds
+from tidings.core.clock import CLOCK_TOLERANCE, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key

@@ -23,6 +23,7 @@ from tidings.collect.status.queries import SuccessRate, count_minutes
 from tidings.collect.tables import candidates, collect_minutes
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.collect.write.keywords import record_search
+from tidings.collect.write.values import Failed
 from tidings.core.alerts.events import Alert
 from tidings.core.executions import ExecutionStatus
 from tidings.core.process_lock import ProcessLock
@@ -310,6 +311,37 @@ async def test_skipped_notes_are_notified_by_platform_for_an_hour(stage: RunnerS
     assert "tidings collect failed --platform weibo" in event["action"]
     clock.advance(HOUR)
     assert await look(stage, "notes_skipped") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
+
+
+# --- A clock that was ahead ---
+
+
+@pytest.mark.both_databases
+async def test_what_a_clock_that_was_ahead_counted_is_told_to_nobody_afterwards(
+    stage: RunnerStage, clock: StageClock
+) -> None:
+    """C24, C35: tries and skipped notes of the future hold no alert open, and a condition that began there fires."""
+    now = clock.now()
+    clock.advance(timedelta(days=400))
+    await count(stage, succeeded=0, failed=50)
+    execution = await begin(stage.writer)
+    await stage.writer.add_candidates(execution, make_candidates("a"))
+    await stage.writer.lease(execution)
+    await stage.writer.settle(execution, "bilibili", [Failed(note_id="a", code=ErrorCode.INVALID_INPUT)])
+    await stage.monitor.check()
+    clock.set(now)
+    for _ in range(12):
+        await count(stage, succeeded=10, failed=0)
+        await stage.monitor.check()
+        clock.advance(MINUTE)
+    assert [each.kind for each in await stage.alerts.list_open()] == []
+    await count(stage, succeeded=0, failed=500)
+    assert await look(stage, "success_rate") == []
+    clock.advance(10 * MINUTE - timedelta(seconds=1))
+    await count(stage, succeeded=0, failed=500)
+    await stage.monitor.check()
+    clock.advance(MINUTE)
+    assert await look(stage, "success_rate") == [(FIRED, "collect")]
 
 
 # --- All of them ---

@@ -24,6 +24,7 @@ from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import candidates, sources
 from tidings.collect.write.cookies import CookieRecords, make_cookie
+from tidings.collect.write.keywords import Keywords, RefreshPlan
 from tidings.collect.write.values import CookieUse, Failed, SettledAction
 from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database, open_database
@@ -36,7 +37,8 @@ RECOVERERS = 8
 SOON = 30.0
 SECOND = timedelta(seconds=1)
 LOCK = timedelta(minutes=30)
-AHEAD = timedelta(days=400)
+DAY = timedelta(days=1)
+AHEAD = 400 * DAY
 
 
 async def test_a_remote_execution_outlives_the_process_that_gave_it(
@@ -363,6 +365,24 @@ async def test_a_clock_that_was_ahead_leaves_no_candidate_stuck(
     clock.advance(LOCK + SECOND)
     assert (await writer.recover()).executions == [execution.public_id, next_execution.public_id]
     assert {each.note_id for each in await writer.lease(await begin(writer, "last"))} == {"a", "b"}
+
+
+async def test_a_clock_that_was_ahead_keeps_no_note_from_being_read_again(
+    writer: Writer, database: Database, clock: FakeClock
+) -> None:
+    """C32, C35: a note that was collected in the future is read again now, and one of today when it is its time."""
+    await Keywords(database, clock=clock).add(PLATFORM, "tea", refresh=RefreshPlan(DAY, 7 * DAY))
+    now = clock.now()
+    execution = await begin(writer)
+    for name, at in (("ahead", now + AHEAD), ("today", now)):
+        clock.set(at)
+        await writer.add_candidates(execution, make_candidates(name))
+        await writer.settle(execution, PLATFORM, collect(await writer.lease(execution)))
+    clock.set(now + SECOND)
+    next_execution = await begin(writer, "next")
+    assert [each.note_id for each in await writer.lease(next_execution)] == ["ahead"]
+    clock.advance(DAY)
+    assert [each.note_id for each in await writer.lease(next_execution)] == ["today"]
 
 
 async def test_a_recovery_with_a_slower_clock_waits_for_nobody_who_writes(

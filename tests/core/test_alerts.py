@@ -163,6 +163,27 @@ async def test_a_condition_fires_once_after_its_duration_and_is_resolved_once(
     assert await alerts.next_due() is None
 
 
+async def test_a_clock_that_was_ahead_holds_no_alert_back(
+    database: Database, alerts: Alerts, clock: FakeClock, first: Recorder
+) -> None:
+    """A40: a condition of the future begins when it is raised again, and a retry of the future is due now."""
+    now, later = clock.now(), Alert(AnnounceAlert.MANY_FAILURES, "two.example", reason="late", action="", count=1)
+    clock.advance(400 * DAY)
+    await hold(alerts, database, later, after=HOUR)
+    first.failure = DOWN
+    await hold(alerts, database)
+    await alerts.deliver()
+    first.failure = None
+    clock.set(now)
+    await hold(alerts, database, later, after=HOUR)
+    await alerts.deliver()
+    assert [event.subject for event in first.taken] == [ALERT.subject]
+    clock.advance(HOUR)
+    await hold(alerts, database, later, after=HOUR)
+    await alerts.deliver()
+    assert [(event.subject, event.since) for event in first.taken[1:]] == [("two.example", now)]
+
+
 async def test_a_condition_that_ends_before_it_fires_is_forgotten(
     database: Database, alerts: Alerts, clock: FakeClock, first: Recorder
 ) -> None:

@@ -7,7 +7,10 @@ import asyncio
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
+
+# Clocks of machines may differ by this much. A time that is further ahead was written by a clock that was wrong.
+CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 
 
 class Clock(Protocol):

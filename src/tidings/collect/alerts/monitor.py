@@ -47,7 +47,7 @@ from tidings.collect.status.queries import (
 from tidings.collect.tables import collect_minutes
 from tidings.core.alerts.events import Alert
 from tidings.core.alerts.service import Alerts
-from tidings.core.clock import Clock
+from tidings.core.clock import CLOCK_TOLERANCE, Clock
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus
 from tidings.core.secrets.escapes import escape_controls
@@ -115,7 +115,8 @@ class CollectMonitor:
         self._needs_cookie = needs_cookie
 
     async def check(self) -> None:
-        """Raise and resolve the alerts of all conditions, and delete statistics older than a day."""
+        """Raise and resolve the alerts of all conditions, and delete statistics that are older than a day or of a
+        clock that was ahead."""
         now = self._clock.now()
         async with self._database.read() as connection:
             snapshot = await _read_snapshot(connection, at=now)
@@ -137,7 +138,8 @@ class CollectMonitor:
                 await self._alerts.raise_alert(connection, condition.alert, after=condition.after)
             await self._alerts.resolve_matching(connection, is_over)
             old = collect_minutes.c.minute <= count_minutes(now - STATISTICS_KEPT)
-            await connection.execute(delete(collect_minutes).where(old))
+            ahead = collect_minutes.c.minute > count_minutes(now + CLOCK_TOLERANCE)
+            await connection.execute(delete(collect_minutes).where(old | ahead))
         self._alerts.wake()
 
     async def record_end(self, ended: EndedExecution) -> None:
@@ -220,7 +222,7 @@ async def _read_snapshot(connection: AsyncConnection, *, at: datetime) -> Collec
         cookies=await read_cookies(connection),
         rate=await read_rate(connection, at=at, window=RATE_WINDOW),
         pending=await count_pending(connection, most=MOST_PENDING + 1),
-        skipped=await count_failed_by(connection, _SKIPPED, since=at - SKIPPED_WINDOW),
+        skipped=await count_failed_by(connection, _SKIPPED, at=at, window=SKIPPED_WINDOW),
         pauses=await list_pauses(connection),
     )
 

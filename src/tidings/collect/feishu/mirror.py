@@ -27,7 +27,7 @@ from tidings.collect.tables import MIRROR, candidates
 from tidings.core.alerts.events import Alert
 from tidings.core.alerts.service import Alerts
 from tidings.core.backoff import Backoff
-from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.clock import CLOCK_TOLERANCE, Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import AlreadyRunningError, Execution, ExecutionLostError, Executions
 from tidings.core.logs.logger import get_logger
@@ -49,7 +49,6 @@ _PAUSES: Final = Backoff((5 * _SECOND, 15 * _SECOND, 45 * _SECOND, 120 * _SECOND
 # The loop checks the outbox this often.
 _LOOK_EVERY: Final = 15 * _SECOND
 _REBUILD_PATIENCE: Final = timedelta(minutes=10)
-_CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 _DATABASE_AWAY: Final = (OperationalError, InterfaceError, InternalError, PoolTimeoutError)
 
 _log = get_logger(__name__)
@@ -252,7 +251,7 @@ class FeishuMirror:
         since = None
         if MIRRORED_TABLES[name].choose_changed is not None and not self._is_over(whole, COMPARE_EVERY):
             # Another machine's clock may be behind ours.
-            since = self._compared_at[name] - _CLOCK_TOLERANCE
+            since = self._compared_at[name] - CLOCK_TOLERANCE
         now = self._clock.now()
         await delivery.compare(since=since)
         self._compared_at[name] = now

@@ -25,7 +25,7 @@ from tidings.collect.tables import (
     watched_keywords,
     write_pending_platforms,
 )
-from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
+from tidings.core.clock import CLOCK_TOLERANCE, from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.executions import ExecutionRecord, executions, read_record
 
 # A probe without a result blocks the next one for this long.
@@ -175,8 +175,8 @@ def _read_code(text: str | None) -> ErrorCode | None:
 
 
 async def read_rate(connection: AsyncConnection, *, at: datetime, window: timedelta) -> SuccessRate:
-    """The tries of the last `window`."""
-    is_recent = collect_minutes.c.minute > count_minutes(at - window)
+    """The tries of the last `window`; without those that a clock ahead of ours wrote."""
+    is_recent = collect_minutes.c.minute.between(count_minutes(at - window) + 1, count_minutes(at + CLOCK_TOLERANCE))
     recent = [
         func.coalesce(func.sum(case((is_recent, column), else_=0)), 0)
         for column in (collect_minutes.c.succeeded, collect_minutes.c.failed)
@@ -197,14 +197,15 @@ async def count_pending(connection: AsyncConnection, *, most: int) -> int:
 
 
 async def count_failed_by(
-    connection: AsyncConnection, codes: Sequence[ErrorCode], *, since: datetime
+    connection: AsyncConnection, codes: Sequence[ErrorCode], *, at: datetime, window: timedelta
 ) -> dict[str, dict[str, int]]:
-    """The number of candidates that failed with one of these codes since then, by platform and code."""
+    """The number of candidates that failed with one of these codes within the last `window`, by platform and code."""
     statement = (
         select(candidates.c.platform, candidates.c.last_error_code, func.count())
         .where(
             _has_failed,
-            candidates.c.updated_at > to_milliseconds(since),
+            candidates.c.updated_at > to_milliseconds(at - window),
+            candidates.c.updated_at <= to_milliseconds(at + CLOCK_TOLERANCE),
             candidates.c.last_error_code.in_([code.value for code in codes]),
         )
         .group_by(candidates.c.platform, candidates.c.last_error_code)

@@ -34,8 +34,8 @@ from tidings.collect.crawl.cookies.table import (
 )
 from tidings.collect.errors import ErrorCode
 from tidings.collect.pasted_cookie import PastedCookieError, check_agent, read_pasted
-from tidings.collect.write.recovery import CLOCK_TOLERANCE, update_free
-from tidings.core.clock import Clock, to_milliseconds
+from tidings.collect.write.recovery import update_free
+from tidings.core.clock import CLOCK_TOLERANCE, Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
 from tidings.core.secrets.keyring import KeyRing

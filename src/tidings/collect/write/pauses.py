@@ -16,10 +16,10 @@ from tidings.collect.errors import LONGEST_RETRY_AFTER, ErrorCode
 from tidings.collect.status.queries import PauseCause, PlatformPause, list_pauses, read_pause
 from tidings.collect.tables import platform_pauses
 from tidings.collect.write.batches import BatchProgress, find_cause, is_answer
-from tidings.collect.write.recovery import CLOCK_TOLERANCE, update_free
+from tidings.collect.write.recovery import update_free
 from tidings.collect.write.values import Collected, CookieUse, Failed, Failure, make_storable
 from tidings.core.backoff import Backoff
-from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.clock import CLOCK_TOLERANCE, Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
 

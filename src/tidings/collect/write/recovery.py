@@ -2,21 +2,32 @@
 function is one step of the caller's transaction.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, Table, TextClause, Update, and_, case, exists, func, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Table,
+    TextClause,
+    Update,
+    and_,
+    case,
+    exists,
+    func,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import LONGEST_RETRY_AFTER, ErrorCode
-from tidings.collect.tables import CandidateStatus
+from tidings.collect.tables import CandidateStatus, candidates, watched_keywords
 from tidings.collect.write.leases import LEASED_TABLES, Key, LeasedTable
 from tidings.collect.write.values import WriterLimits
-from tidings.core.clock import to_milliseconds
+from tidings.core.clock import CLOCK_TOLERANCE, to_milliseconds
 from tidings.core.executions import ExecutionStatus, executions
-
-# Clocks of machines may differ by this much.
-CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 
 _LOST_WORKER: Final = "the execution that leased it sent no heartbeat, so the lease was taken back"
 
@@ -65,8 +76,8 @@ async def take_back_records(
 async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limits: WriterLimits) -> int:
     """Set due times, locks and heartbeats that a clock ahead of ours wrote to now. Returns how many.
 
-    Otherwise nothing would be due, and no lock would time out, until that time comes. Rows that another transaction is
-    writing are corrected the next time.
+    Otherwise nothing would be due or read again, and no lock would time out, until that time comes. Rows that another
+    transaction is writing are corrected the next time.
     """
     now, latest = to_milliseconds(at), to_milliseconds(at + CLOCK_TOLERANCE)
     latest_due = to_milliseconds(at + CLOCK_TOLERANCE + max((LONGEST_RETRY_AFTER, *limits.backoff)))
@@ -78,6 +89,11 @@ async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limit
         due = (update_free(of.table, is_ahead, of.table.c.platform == platform) for platform in platforms)
         statements += [each.values(due_at=now) for each in due]
         statements.append(update_free(of.table, of.is_processing, of.table.c.locked_at > latest).values(locked_at=now))
+    # Further ahead than any keyword asks for.
+    longest = select(func.coalesce(func.max(watched_keywords.c.refresh_every), 0)).scalar_subquery()
+    is_collected = text("tbl_candidate.status = 'collected'")
+    again = update_free(candidates, is_collected, candidates.c.refresh_at > latest + longest)
+    statements.append(again.values(refresh_at=now))
     is_running = executions.c.status == ExecutionStatus.RUNNING.value
     ahead = update_free(executions, is_running, executions.c.heartbeat_at > latest)
     statements.append(ahead.values(heartbeat_at=now))

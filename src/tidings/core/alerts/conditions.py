@@ -104,7 +104,8 @@ class Conditions:
         self._database = database
 
     async def store(self, connection: AsyncConnection, alert: Alert, *, at: datetime, after: timedelta) -> None:
-        """Store that the condition holds. A known one keeps its beginning; the rest is updated."""
+        """Store that the condition holds. A known one keeps its beginning, unless that is in the future because a clock
+        was ahead; the rest is updated."""
         since, lasting = to_milliseconds(at), after // timedelta(milliseconds=1)
         statement = self._database.insert(alert_conditions).values(
             kind=alert.kind,
@@ -116,6 +117,7 @@ class Conditions:
             fires_at=since + lasting,
         )
         new = statement.excluded
+        began = case((alert_conditions.c.since > new.since, new.since), else_=alert_conditions.c.since)
         await connection.execute(
             statement.on_conflict_do_update(
                 index_elements=["kind", "subject"],
@@ -123,7 +125,8 @@ class Conditions:
                     "reason": new.reason,
                     "action": new.action,
                     "count": new["count"],
-                    "fires_at": alert_conditions.c.since + lasting,
+                    "since": began,
+                    "fires_at": began + lasting,
                 },
             )
         )

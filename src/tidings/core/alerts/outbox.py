@@ -25,6 +25,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    or_,
     select,
     text,
     update,
@@ -41,6 +42,8 @@ from tidings.core.db.database import Database, RowId, metadata
 from tidings.core.db.postgresql_options import partial_index
 
 LEASE = timedelta(minutes=5)
+# No wait is longer. A row that is due later was written by a clock that was ahead, and is due now.
+_LONGEST_WAIT = timedelta(days=2)
 
 
 class AlertOutboxState(StrEnum):
@@ -137,7 +140,10 @@ class AlertOutbox:
             select(candidate.c.id)
             .where(
                 candidate.c.destination == destination,
-                candidate.c.due_at <= to_milliseconds(at),
+                or_(
+                    candidate.c.due_at <= to_milliseconds(at),
+                    candidate.c.due_at > to_milliseconds(at + _LONGEST_WAIT),
+                ),
                 _is_first(candidate),
             )
             .order_by(candidate.c.id)
