@@ -260,7 +260,7 @@ def describe_database_error(error: Any) -> str:
     """The driver's own words, and what to do about a damaged file. The statement's values may hold secrets."""
     original = getattr(error, "orig", error)
     # Further lines of PostgreSQL's driver ask what this line answers.
-    reason = str(original).partition("\n")[0].removeprefix("connection failed: ")
+    reason = str(original).partition("\n")[0]
     described = say("the database does not work ({reason})", reason=translate(" ".join(reason.split())))
     if getattr(original, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return join_clauses(
