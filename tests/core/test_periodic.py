@@ -3,9 +3,12 @@
 import asyncio
 from datetime import timedelta
 
+from sqlalchemy import select
+
 from tests.fakes import FakeClock
+from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database, open_database
-from tidings.core.queue.periodic import PeriodicJobs
+from tidings.core.queue.periodic import PeriodicJobs, any_job_due
 
 EVERY = timedelta(minutes=15)
 SECOND = timedelta(seconds=1)
@@ -70,3 +73,21 @@ async def test_what_is_due_is_listed_without_beginning_it(database: Database, cl
     async with database.write() as connection:
         await jobs.make_due(connection, "recover")
     assert await look() == ["discover", "recover"]
+
+
+async def test_a_short_look_sees_what_is_due_and_what_nobody_ever_began(database: Database, clock: FakeClock) -> None:
+    """C19: a new job begins with the next tick, also if nobody could take it at the first one."""
+    jobs, statement = PeriodicJobs(database, clock=clock), select(any_job_due(["discover", "recover"]).label("due"))
+
+    async def look() -> bool:
+        [row] = await database.look_up(statement, {"now": to_milliseconds(clock.now())})
+        return bool(row.due)
+
+    assert await look()
+    await jobs.begin("discover", every=EVERY)
+    await jobs.begin("another", every=2 * EVERY)
+    assert await look()
+    await jobs.begin("recover", every=2 * EVERY)
+    assert not await look()
+    clock.advance(EVERY)
+    assert await look()
