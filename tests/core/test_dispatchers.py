@@ -2,12 +2,14 @@
 and a holder is dead once it does nothing more."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Select
 from structlog.testing import capture_logs
 
 from tests.waiting import wait_until
@@ -162,6 +164,23 @@ async def test_a_stop_reaches_one_call_and_the_others_go_on(bench: Bench) -> Non
         assert not call.ending.requested
         assert (bench.work.ended, bench.work.cancelled) == (["a"], [])
         assert not await bench.dispatcher.stop(f"{bench.lock.id}#nobody")
+
+
+async def test_looks_for_stop_requests_take_no_memory_of_their_own(bench: Bench) -> None:
+    """Many machines: a worker looks once a second, for as long as it has jobs."""
+
+    def count_statements() -> int:
+        gc.collect()
+        return sum(isinstance(each, Select) for each in gc.get_objects())
+
+    async with bench.running():
+        await bench.submit("a")
+        await bench.work.wait_for("a")
+        await bench.dispatcher.tidy()
+        before = count_statements()
+        for _ in range(5):
+            await bench.dispatcher.tidy()
+        assert count_statements() == before
 
 
 async def test_a_call_that_ended_is_dead_and_so_is_the_holder_of_a_free_process_lock(

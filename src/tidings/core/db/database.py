@@ -198,7 +198,9 @@ class Database(ReadableDatabase):
         return self._inserts[key]
 
     async def look_up(self, statement: Select[Any], values: Mapping[str, Any]) -> Sequence[Any]:
-        """The rows of one statement that runs often and needs no transaction. Build the statement once.
+        """The rows of one statement that runs often and needs no transaction.
+
+        Build the statement once, as a constant of its module: what was compiled is kept for as long as the database.
 
         On SQLite the values are the driver's own: a boolean is 0 or 1.
         """

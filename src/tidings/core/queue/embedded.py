@@ -24,6 +24,8 @@ from tidings.core.stop import Stop
 
 _TICK_WHILE_RUNNING = timedelta(seconds=1)
 _TICK_WHILE_IDLE = timedelta(seconds=5)
+# Built once: `look_up` keeps what it compiled.
+_asked_to_stop = select(executions.c.holder).where(is_running, executions.c.stop_requested_at.is_not(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,7 @@ class EmbeddedDispatcher:
         """Pass on stop requests that other processes stored."""
         if not self._running:
             return
-        wanted = select(executions.c.holder).where(is_running, executions.c.stop_requested_at.is_not(None))
-        for row in await self._database.look_up(wanted, {}):
+        for row in await self._database.look_up(_asked_to_stop, {}):
             await self.stop(row.holder)
 
     async def work(self, tasks: Mapping[str, Task], stop: Stop, *, drain: timedelta) -> None:
