@@ -63,6 +63,8 @@ async def test_search_finds_words_of_every_script(writer: Writer, database: Data
         "iphone": ["n3"],
         "IPHONE15": ["n3"],
         "15pro手机": ["n3"],
+        "15pro手": ["n3"],
+        "5pro手": [],
         "手机壳ｐｒｏ": [],
         "café": ["n3"],
         "abc12": ["n3"],

@@ -109,7 +109,7 @@ async def test_a_cookie_that_cannot_be_used_is_as_good_as_none(
     await stage.add_cookies("one")
     await change_row(stage.database, "one", **values)
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
-    assert f"1 {word}" in (await find_notified(stage, "no_active_cookie"))["reason"]
+    assert f"1 × {word}" in (await find_notified(stage, "no_active_cookie"))["reason"]
     await stage.add_cookies("two")
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
 

@@ -52,7 +52,8 @@ def is_judged(rate: SuccessRate) -> bool:
 
 def describe_exhaustion(platform: str, obstacles: Iterable[str]) -> CollectCondition:
     counts = Counter(obstacles)
-    reasons = ", ".join(f"{count} {obstacle}" for obstacle, count in counts.items()) or "there is none"
+    # The catalogue of Chinese texts has each of these parts.
+    reasons = "; ".join(f"{count} × {obstacle}" for obstacle, count in counts.items()) or "there is none"
     return CollectCondition(
         Alert(
             kind=CollectAlert.NO_ACTIVE_COOKIE,

@@ -51,12 +51,19 @@ def match_text(wanted: str, *, dialect: Dialect) -> ColumnElement[bool]:
     # has the terms.
     find_position = func.instr if dialect == "sqlite" else func.strpos
     sequences = [
-        find_position(" " + note_terms.c.terms + " ", f" {' '.join(word)} ") > 0 for word in words if len(word) > 1
+        find_position(" " + note_terms.c.terms + " ", f" {' '.join(word)}{_end_sequence(word)}") > 0
+        for word in words
+        if len(word) > 1
     ]
     if not sequences:
         return and_(_FIND[dialect].bindparams(search=query))
     ordered = exists().where(note_terms.c.source_id == sources.c.id, *sequences)
     return and_(_FIND[dialect].bindparams(search=query), ordered)
+
+
+def _end_sequence(word: list[str]) -> str:
+    """A single character at the end is the beginning of a pair, as in `_write_query`."""
+    return "" if _CHARACTER.fullmatch(word[-1]) else " "
 
 
 def _write_query(terms: list[str], *, dialect: Dialect) -> str:

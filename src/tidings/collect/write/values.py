@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.errors import BACKOFF, LONGEST_RETRY_AFTER, RULES, Action, ErrorCode
 from tidings.collect.notes import Note
-from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, StageStatus
+from tidings.collect.tables import MIRROR, OTHER_WORKFLOWS, CandidateStatus, StageStatus
 from tidings.core.backoff import Backoff
 from tidings.core.executions import Execution, ExecutionStatus
 from tidings.core.logs.request_id import NO_REQUEST, current_request_id
@@ -330,9 +330,9 @@ class WorkflowReservedError(WorkflowNameError):
     """The name belongs to a workflow that this installation runs itself."""
 
     def __init__(self, name: str) -> None:
-        ValueError.__init__(
-            self, f"{name} is a workflow of this service itself: choose another name, or set TIDINGS_COLLECT_RUNNER=off"
-        )
+        # The mirror runs without the runner too.
+        other = "" if name == MIRROR else ", or set TIDINGS_COLLECT_RUNNER=off"
+        ValueError.__init__(self, f"{name} is a workflow of this service itself: choose another name{other}")
 
 
 def check_workflow_name(name: str, *, reserved: Collection[str]) -> None:
