@@ -290,7 +290,7 @@ async def test_installation_moves_from_sqlite_to_postgresql_with_all_it_knows(
         terminal.variables["TIDINGS_DATABASE_URL"] = postgres_url
         restored = await terminal.run("restore", FILE)
         assert (made.code, restored.code, restored.err) == (0, 0, "")
-        assert f"{MOVED + 60:,} ledger" in restored.out
+        assert f"{MOVED + 60:,} accepted pages" in restored.out
         sqlite, postgresql = open_database(f"sqlite:///{terminal.data_dir}/tidings.db"), open_database(postgres_url)
         assert await read_ledger(postgresql) == await read_ledger(sqlite)
         await sqlite.close()

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -21,8 +22,14 @@ def english() -> Iterator[None]:
     speak("en")
 
 
-def make_report(platform: str, *, comments: int = 0, reason: str | None = None, **counts: int) -> CollectReport:
-    status = ExecutionStatus.INTERRUPTED
+def make_report(
+    platform: str,
+    *,
+    comments: int = 0,
+    reason: str | None = None,
+    status: ExecutionStatus = ExecutionStatus.INTERRUPTED,
+    **counts: int,
+) -> CollectReport:
     ended = EndedExecution(workflow="collect", execution_id="e", request_id="r", status=status, reason=reason)
     by_action = {SettledAction(name): number for name, number in counts.items()}
     return CollectReport(platform=platform, ended=ended, counts=by_action, comments=comments)
@@ -39,7 +46,7 @@ def print_lines(*reports: CollectReport) -> list[str]:
 def test_every_result_fits_into_80_columns(chosen: str, given_up: str, colon: str) -> None:
     """C28: also if all of them occur; no name and no number is broken over two lines."""
     speak(chosen)
-    everything = {action.value: 1_234 for action in SettledAction}
+    everything: dict[str, Any] = {action.value: 1_234 for action in SettledAction}
     lines = print_lines(make_report("xiaohongshu", comments=12_345, reason="the line is cut", **everything))
     [row] = [line for line in lines if line.startswith("xiaohongshu ")]
     assert row.split()[2:] == [*["1,234"] * len(SettledAction), "12,345"]
@@ -66,3 +73,12 @@ def test_a_result_that_no_candidate_had_gets_no_column() -> None:
     lines = print_lines(make_report("bilibili", created=3), make_report("weibo", created=1, failed=2))
     assert lines[0].split() == ["platform", "status", "collected", "given", "up"]
     assert [line.split()[2:] for line in lines[1:3]] == [["3", "0"], ["1", "2"]]
+
+
+def test_an_execution_that_lacks_comments_alone_says_so() -> None:
+    """C28: every note was collected, and the status is partial: the reason is on the screen."""
+    partial = ExecutionStatus.PARTIAL
+    assert any(
+        "Comments could not be read" in line for line in print_lines(make_report("weibo", status=partial, created=3))
+    )
+    assert not any("Comments" in line for line in print_lines(make_report("weibo", status=partial, created=3, retry=1)))

@@ -14,6 +14,7 @@ from tidings.cli.output import colour_status, escape, make_table
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.status.queries import PlatformPause
 from tidings.collect.write.values import Settled, SettledAction
+from tidings.core.executions import ExecutionStatus
 
 
 def _name_actions() -> dict[SettledAction, str]:
@@ -105,6 +106,13 @@ def print_collections(
         )
     if any(report.counts.get(SettledAction.FAILED) for report in reports):
         console.print(say("`tidings collect failed` says why candidates were given up."))
+    if any(_lacks_comments(report) for report in reports):
+        console.print(say("Comments could not be read; they are tried again. `tidings collect status` counts them."))
+
+
+def _lacks_comments(report: CollectReport) -> bool:
+    """Whether all candidates went well and the execution did not: it read comments, too."""
+    return report.ended.status is ExecutionStatus.PARTIAL and sum(report.counts.values()) == report.collected
 
 
 def _make_collection_table(reports: Sequence[CollectReport]) -> Table:
