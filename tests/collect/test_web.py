@@ -256,6 +256,21 @@ async def test_an_article_becomes_a_note(site: SandboxOpenWeb, platform: Web) ->
     assert note.images == ("https://example.org/5.jpg",)
 
 
+@pytest.mark.parametrize(
+    ("named", "kept"),
+    [("/one.jpg", ("{origin}/one.jpg",)), ("javascript:alert(1)", ()), ("data:image/png;base64,AAAA", ())],
+)
+async def test_the_image_of_a_page_is_an_address_of_the_web(
+    site: SandboxOpenWeb, platform: Web, named: str, kept: tuple[str, ...]
+) -> None:
+    """C16: readers may open it."""
+    text = "A quiet morning on the mountain, with coffee and a book. " * 20
+    page = f'<html><head><meta property="og:image" content="{named}"></head><body><article><p>{text}</p></article>'
+    site.serve("/page", page, content_type="text/html")
+    note = await platform.detail(refer(f"{site.origin}/page"), cookie=None)
+    assert note.images == tuple(each.format(origin=site.origin) for each in kept)
+
+
 async def test_a_reference_may_be_the_address_alone(site: SandboxOpenWeb, platform: Web) -> None:
     """C16: whoever has only the address gets the same note."""
     note = await platform.detail(NoteReference(note_id=site.url(5)), cookie=None)

@@ -1,5 +1,6 @@
 """A crawl is polite to hosts that an index names, and ends however many files there are."""
 
+import gzip
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -113,6 +114,27 @@ async def test_another_host_is_asked_only_for_what_its_robots_txt_allows(
         named, back = f"{other.origin}/named.xml", f"{other.origin}/back.xml"
     assert crawl.result.files == 2
     assert crawl.result.troubles == [f"{named} refused: {reason}", f"{back} refused: {reason}"]
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "reason"),
+    [
+        (gzip.compress(b"User-agent: *\nDisallow: /"), "gzip", "forbids it"),
+        (b"no gzip", "gzip", "cannot be read"),
+        (b"User-agent: *\nAllow: /", "br", "cannot be read"),
+    ],
+    ids=["gzip", "damaged", "unknown"],
+)
+async def test_a_robots_txt_of_another_host_is_read_in_its_encoding(
+    client: GuardedClient, clock: FakeClock, body: bytes, encoding: str, reason: str
+) -> None:
+    """A5: some servers compress what nobody asked them to; rules that are not known cannot be respected."""
+    async with SandboxSite() as own, SandboxSite() as other:
+        other.serve("/robots.txt", body, headers={"Content-Encoding": encoding})
+        own.serve("/index.xml", make_index([f"{other.origin}/named.xml"]))
+        crawl = await read_all(own, client=client, clock=clock)
+        assert [request.path for request in other.requests] == ["/robots.txt"]
+    assert reason in crawl.result.troubles[0]
 
 
 async def test_other_hosts_get_a_bounded_number_of_requests(client: GuardedClient, clock: FakeClock) -> None:

@@ -15,6 +15,7 @@ from tidings.core.isolation.pool import ChildError, ChildPool
 from tidings.core.net.addresses import Url, UrlError, parse_url
 from tidings.core.net.client import FetchError, GuardedClient, RefusedError
 from tidings.core.net.pace import Pace
+from tidings.core.net.robots_rules import LONGEST, unpack_robots
 from tidings.core.stop import Stop
 
 # Between two requests of one crawl to any other hosts, because many names may lead to one machine. Also between two
@@ -26,7 +27,6 @@ _QUEUES: Final = 1_024
 MOST_REQUESTS: Final = 1_000
 
 _ROBOTS_TIMEOUT: Final = timedelta(seconds=10)
-_LONGEST_ROBOTS: Final = 500 * 1024
 _SELECT: Final = "tidings.core.net.robots_rules:select_rules"
 _JUDGE: Final = "tidings.core.net.robots_rules:judge_url"
 _FORBIDDEN: Final = "robots.txt of that host, which is not the site's, forbids it"
@@ -115,7 +115,7 @@ class OtherHosts:
                 "GET",
                 address,
                 timeout=_ROBOTS_TIMEOUT,
-                limit=_LONGEST_ROBOTS,
+                limit=LONGEST,
                 follow_redirects=True,
                 admit=self._take_turn,
             )
@@ -123,10 +123,11 @@ class OtherHosts:
                 return f"robots.txt of that host cannot be fetched (HTTP {answer.status})"
             if answer.status != 200:
                 return b""
-            selected = await self._reader.run(_SELECT, answer.body, user_agent=self._client.user_agent)
+            text = unpack_robots(answer.body, encoding=answer.headers.get("Content-Encoding", ""))
+            selected = await self._reader.run(_SELECT, text, user_agent=self._client.user_agent)
         except FetchError as error:
             return f"robots.txt of that host cannot be fetched ({error.reason})"
-        except ChildError:
+        except (ChildError, ValueError):
             return "robots.txt of that host cannot be read"
         return "robots.txt of that host has too many rules" if selected is None else str(selected).encode()
 

@@ -5,17 +5,25 @@ rules. `judge_url` then asks Protego, which knows wildcards, priorities and comm
 """
 
 import functools
+import gzip
 import math
 import re
+import zlib
 from collections.abc import Iterable, Iterator
-from typing import Final
+from io import BytesIO
+from typing import TYPE_CHECKING, Final
 
-from protego import Protego
+if TYPE_CHECKING:
+    from protego import Protego
 
+# Of the file; the rest is not read.
+LONGEST: Final = 500 * 1024
 # The largest sites have a few thousand rules for one agent. A file with more cannot be honoured.
 MOST_RULES: Final = 10_000
 
 _ANY_AGENT: Final = "*"
+# One byte more than the limit shows whether the file is longer.
+_TAKEN: Final = LONGEST + 1
 _LONGEST_DELAY: Final = 3_600.0
 # The spellings that Protego knows.
 _FIELDS: Final = {
@@ -35,6 +43,18 @@ _FIELDS: Final = {
 # These do not end a list of agents.
 _SITE_WIDE: Final = frozenset({"sitemap", "sitemaps", "site-map", "host"})
 _WORDS: Final = re.compile(r"(\S+)(?:\s+(\S+))?\s*(.*)")
+
+
+def unpack_robots(body: bytes, *, encoding: str) -> bytes:
+    """The whole lines within the limit, without the Content-Encoding. Raises ValueError if it cannot be undone."""
+    try:
+        text = _unpack(body, encoding=encoding)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError("a damaged encoding") from error
+    if len(text) < _TAKEN:
+        return text
+    # Half a line would be another rule: `Allow: /` instead of `Allow: /public`.
+    return text[: max(text.rfind(b"\n"), text.rfind(b"\r")) + 1]
 
 
 def select_rules(body: bytes, *, user_agent: str) -> str | None:
@@ -62,8 +82,28 @@ def judge_url(body: bytes, *, url: str, user_agent: str) -> tuple[bool, float]:
 
 
 @functools.lru_cache(maxsize=32)
-def _parse(body: bytes) -> Protego:
+def _parse(body: bytes) -> "Protego":
+    # Loaded by the child alone: the service needs only `unpack_robots`.
+    from protego import Protego
+
     return Protego.parse(body.decode())
+
+
+def _unpack(body: bytes, *, encoding: str) -> bytes:
+    match encoding.strip().lower():
+        case "" | "identity":
+            return body
+        case "gzip" | "x-gzip":
+            with gzip.GzipFile(fileobj=BytesIO(body)) as file:
+                return file.read(_TAKEN)
+        case "deflate":
+            inflater = zlib.decompressobj()
+            text = inflater.decompress(body, _TAKEN)
+            if not inflater.eof and len(text) < _TAKEN:
+                raise EOFError
+            return text
+        case _:
+            raise ValueError("an unknown encoding")
 
 
 def _list_groups(lines: Iterable[str]) -> Iterator[tuple[set[str], list[str]]]:

@@ -11,6 +11,7 @@ from trafilatura import bare_extraction
 from tidings.collect.crawl.platforms.open_web.feeds import CHARSET
 from tidings.collect.notes import Author, Note, NoteKind, clean_text, parse_platform_timestamp, shorten_title
 from tidings.core.charsets import find_charset
+from tidings.core.net.addresses import UrlError, join_url, parse_url
 
 _SEPARATORS: Final = re.compile(r"[,，;；、]")
 # Do not guess dates from numbers on the page: no date is better than a wrong one.
@@ -37,7 +38,7 @@ def read_article(body: bytes, *, platform: str, note_id: str, url: str, content_
     text = clean_text(getattr(found, "text", None))
     if found is None or not text:
         return None
-    image = clean_text(getattr(found, "image", None))
+    image = _find_address(getattr(found, "image", None), page=url)
     return Note(
         platform=platform,
         note_id=note_id,
@@ -57,6 +58,14 @@ def _decode(body: bytes, content_type: str) -> str | bytes:
     named = CHARSET.search(content_type)
     charset = find_charset(named[1]) if named else None
     return body if charset is None else body.decode(charset, "replace")
+
+
+def _find_address(reference: object, *, page: str) -> str:
+    """The URL that a page names; empty if it is none of the web."""
+    try:
+        return join_url(parse_url(page), clean_text(reference)).text if reference else ""
+    except UrlError:
+        return ""
 
 
 def _split_tags(tags: object) -> tuple[str, ...]:

@@ -3,12 +3,9 @@ robots.txt cannot be fetched, a site allows nothing; the next try is after a min
 """
 
 import asyncio
-import gzip
-import zlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from io import BytesIO
 from typing import Any, Final
 
 from tidings.collect.crawl.platforms.client import judge_failure, read_retry_after
@@ -17,15 +14,13 @@ from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.isolation.pool import ChildError, ChildKilledError, ChildPool
 from tidings.core.net.addresses import Url
 from tidings.core.net.client import FetchError
+from tidings.core.net.robots_rules import LONGEST, unpack_robots
 
 # The wait after a 429 without Retry-After.
 DEFAULT_RETRY_AFTER: Final = timedelta(minutes=1)
 
 _LIFETIME: Final = timedelta(hours=1)
 _FAILURE_LIFETIME: Final = timedelta(minutes=1)
-_LONGEST: Final = 500 * 1024
-# One byte more than the limit shows whether the file is longer.
-_TAKEN: Final = _LONGEST + 1
 _MOST_SITES: Final = 1_000
 # The size of all cached rules together; most sites have less than a kilobyte.
 _MOST_BYTES: Final = 32 * 1024 * 1024
@@ -94,7 +89,7 @@ class Robots:
             async with self._tools.client.stream(
                 "GET", address, timeout=self._tools.timeout, follow_redirects=True
             ) as answer:
-                body = await answer.read_start(_TAKEN)
+                body = await answer.read_start(LONGEST + 1)
         except FetchError as error:
             raise judge_failure(error, refused=ErrorCode.INVALID_INPUT) from None
         if answer.status == 429 or answer.status >= 500:
@@ -104,8 +99,8 @@ class Robots:
         if answer.status != 200:
             return b""
         try:
-            text = _cut_to_lines(_unpack(body, encoding=answer.headers.get("Content-Encoding", "")))
-        except (ValueError, OSError, EOFError, zlib.error):
+            text = unpack_robots(body, encoding=answer.headers.get("Content-Encoding", ""))
+        except ValueError:
             raise _refuse(address, "has an encoding that cannot be read") from None
         rules = await self._read(_SELECT, text, address)
         if rules is None:
@@ -137,29 +132,3 @@ def _measure_wait(site: _Site, *, at: datetime) -> timedelta:
 def _refuse(address: str, trouble: str, *, retry_after: timedelta | None = None) -> CrawlError:
     message = f"{address} {trouble}, so nothing is fetched from the site"
     return CrawlError(ErrorCode.PLATFORM_ERROR, message, retry_after=retry_after)
-
-
-def _unpack(body: bytes, *, encoding: str) -> bytes:
-    """The start of the body without its Content-Encoding. Raises ValueError for an unknown encoding, and the library's
-    errors for a damaged body."""
-    match encoding.strip().lower():
-        case "" | "identity":
-            return body
-        case "gzip" | "x-gzip":
-            with gzip.GzipFile(fileobj=BytesIO(body)) as file:
-                return file.read(_TAKEN)
-        case "deflate":
-            inflater = zlib.decompressobj()
-            text = inflater.decompress(body, _TAKEN)
-            if not inflater.eof and len(text) < _TAKEN:
-                raise EOFError
-            return text
-        case _:
-            raise ValueError("an unknown encoding")
-
-
-def _cut_to_lines(text: bytes) -> bytes:
-    """The whole lines within the limit. Half a line would be another rule: `Allow: /` instead of `Allow: /public`."""
-    if len(text) < _TAKEN:
-        return text
-    return text[: max(text.rfind(b"\n"), text.rfind(b"\r")) + 1]
