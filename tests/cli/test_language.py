@@ -262,8 +262,8 @@ async def test_collect_says_its_results_in_chinese(terminal: Terminal) -> None:
         document = (await terminal.run("collect", "status", "--json")).document
         answer = feishu.rows(feishu.find_table("tbl_keyword"))[0]["status"]
     assert "tbl_cookie: 创建数据表和全部字段" in setup.out
-    assert (nothing.code, "没有关注任何关键词" in nothing.err) == (2, True)
-    assert answer == "已关注"
+    assert (nothing.code, "没有监控任何关键词" in nothing.err) == (2, True)
+    assert answer == "监控中"
     assert "找到 10 条，新增 10 条" in found.out
     assert ran.out.splitlines()[0].split()[:3] == ["平台", "状态", "已采集"]
     assert mirrored.out.startswith("新增 2")

@@ -32,8 +32,8 @@ _IS_PENDING: Final = (
     {"field_name": "status", "operator": "is", "value": [CandidateStatus.PENDING.value]},
     {"field_name": "last_error_code", "operator": "isNotEmpty", "value": []},
 )
-_WATCHED: Final = {"en": "watched", "zh": "已关注"}
-_REFUSED: Final = {"en": "not watched: {reason}", "zh": "未关注：{reason}"}
+_WATCHED: Final = {"en": "watched", "zh": "监控中"}
+_REFUSED: Final = {"en": "not watched: {reason}", "zh": "未监控：{reason}"}
 
 _log = get_logger(__name__)
 
