@@ -1,4 +1,4 @@
-"""The places of an installation's data, by its Settings: data directory, database, and the files of keys."""
+"""The data directory, the database address and the key files of an installation, by its Settings."""
 
 import os
 from pathlib import Path
@@ -78,7 +78,7 @@ def open_webhook_secret(settings: Settings, *, redactor: Redactor) -> Secret:
 
 
 async def has_tables(settings: Settings) -> bool:
-    """Whether the database of these settings is one of ours already. Creates nothing."""
+    """Whether the database of these settings has our tables. Creates nothing."""
     if settings.database_url is None and not (settings.data_dir / "tidings.db").exists():
         return False
     from tidings.core.db.database import find_revision, open_database
@@ -93,10 +93,10 @@ async def has_tables(settings: Settings) -> bool:
 def store_first_token(settings: Settings, token: Secret) -> Path:
     """Write the first admin token to a file of the data directory that this user alone can read. Raises KeyFileError.
 
-    It is not printed: what a service prints may stay in a journal for ever.
+    It is not printed, because a service's output may stay in a journal for ever.
     """
     path = settings.data_dir / "admin.token"
-    # One of an earlier database opens nothing any more.
+    # A token of an earlier database is invalid.
     path.unlink(missing_ok=True)
     load_or_create_key_file(path, make=token.reveal, setting="TIDINGS_TOKEN")
     return path

@@ -1,4 +1,4 @@
-"""What a process does besides answering: ticks, jobs, the Feishu mirror and the delivery of alerts."""
+"""The background work of a process: ticks, jobs, the Feishu mirror and the delivery of alerts."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -21,7 +21,7 @@ from tidings.wiring.crawl import make_collect_jobs
 from tidings.wiring.installation import Installation
 
 QUEUES = ("announce", "collect")
-# Open requests have five seconds of their own; everything must end within ten.
+# The server gives open requests five seconds, and everything must end within ten.
 DRAIN = timedelta(seconds=8)
 _MIRROR_AGAIN = timedelta(minutes=1)
 _LOOK_AT_TABLES = timedelta(seconds=10)

@@ -1,4 +1,4 @@
-"""The audit from its first check to its last. Makes no key, no table and no log line.
+"""The audit from its first check to its last. It creates no key, no table and no log line.
 
 It reads the master key and opens the stored secrets first. Then it searches every place for these, for the secrets of
 the settings, and for text that looks like a secret.
@@ -120,7 +120,7 @@ async def _check_database(
         stored, values = await _open_stored(database, keys=keys, redactor=redactor, check=encryption)
         rows = await _scan(database, SecretFinder([*secrets, *stored]), check=clear)
     except SQLAlchemyError as error:
-        # Only the driver's words: the values of a statement may be secret.
+        # Only the driver's message, because the values of a statement may be secret.
         reason = " ".join(str(getattr(error, "orig", None) or type(error).__name__).split())
         clear.find(database.dialect, f"it cannot be read ({reason})")
     finally:

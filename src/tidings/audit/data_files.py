@@ -19,7 +19,7 @@ _SQLITE_ENDS: Final = ("", "-wal", "-shm", "-journal")
 # fsck makes it on every disk, and only root can read it.
 _LOST_AND_FOUND: Final = "lost+found"
 
-# Gets the path of a folder that was not entered, and the reason.
+# Called with the path of a folder that was not entered, and the reason.
 Skip = Callable[[Path, str], None]
 
 
@@ -97,7 +97,7 @@ def walk_folder(folder: Path, *, skip: Skip, enters: Callable[[Path], bool] = la
 
     def fail(error: OSError) -> None:
         path = Path(error.filename)
-        # A folder that was just removed is as good as one that never existed.
+        # A folder that was just removed counts as missing.
         if not isinstance(error, FileNotFoundError | NotADirectoryError) and path.name != _LOST_AND_FOUND:
             skip(path, str(error.strerror))
 

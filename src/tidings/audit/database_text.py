@@ -75,7 +75,7 @@ def _as_bytes(column: Column[Any], dialect: str) -> Any:
 def _find_rows(
     batch: Sequence[Row[Any]], number: int, finder: SecretFinder, *, patterns: Patterns
 ) -> Sequence[Row[Any]]:
-    """The rows to search one by one. One search over all of them is quicker, and nearly always finds nothing."""
+    """The rows to search one by one. A first search over all of them is faster, and usually finds nothing."""
     together = b"\n".join(_to_bytes(row[number]) for row in batch)
     return batch if next(finder.find(together, patterns=patterns), None) is not None else ()
 

@@ -1,5 +1,5 @@
-"""Checks that the keys at hand open every encrypted value. The other checks search for the opened secrets.
-The place of each row is written here a second time on purpose: a value that is not bound to its row does not open.
+"""Checks that the keys at hand open every encrypted value. The other checks search for the opened secrets. The place of
+each row is repeated here on purpose, so that the check finds values that are not bound to their rows.
 """
 
 import functools
@@ -76,7 +76,7 @@ def _open(row: Row[Any], encrypted: EncryptedColumn, *, keys: KeyRing, check: Ch
     where, what = f"{encrypted.table}.{encrypted.column}, row {row.name}", f"{encrypted.what} {row.name}"
     try:
         bound = _decrypt(row, row.row, encrypted, keys=keys)
-        # Cookies were once encrypted for their name alone.
+        # Earlier releases encrypted cookies for their name alone.
         secret = bound or _decrypt(row, row.name, encrypted, keys=keys)
     except UnknownKeyError:
         return []

@@ -1,5 +1,5 @@
 """The folder that somebody may publish: a git checkout, or any other working folder. Searches the files that git has or
-would add next; without git, all files but those of other people, such as a Python environment.
+would add next; without git, all files except third-party ones, such as a Python environment.
 """
 
 import os
@@ -82,7 +82,7 @@ def _run_git(folder: Path, *words: str) -> Iterator[bytes]:
     git = shutil.which("git")
     if git is None or not folder.is_dir():
         return
-    # The settings of a checkout could name a program that git then starts.
+    # A checkout's git configuration could make git start a program.
     command = [git, "-C", str(folder), "-c", "core.fsmonitor=false", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:  # noqa: S603
         assert process.stdout is not None  # noqa: S101 - it was asked for

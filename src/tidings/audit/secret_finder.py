@@ -1,5 +1,5 @@
-"""Finds secrets in bytes: known ones in every spelling, and text that looks like a cookie or an API token.
-Independent of the redactor on purpose, so that the audit sees a hole in it.
+"""Finds secrets in bytes: known ones in every spelling, and text that looks like a cookie or an API token. Independent
+of the redactor on purpose, so that the audit finds errors of the redactor.
 
 Known secrets are found through an index of four-byte words. One of the first four words of a spelling lies on a
 multiple of four in the data, so one lookup per word finds any number of secrets.

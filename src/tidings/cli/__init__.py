@@ -1,4 +1,4 @@
-"""The command line: reads arguments, calls one function, shows its answer. It decides nothing itself."""
+"""The command line: reads arguments, calls a service, shows the result. It has no logic of its own."""
 
 from tidings.cli.main import main
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tidings.core.db.database import Database
     from tidings.settings.settings import Settings
 
-# A database with rows in one of these tables is not replaced without being asked to.
+# A database with rows in one of these tables is replaced only after a confirmation.
 _PRECIOUS = ("sites", "ledger", "executions")
 
 
@@ -143,7 +143,7 @@ async def _restore(
 
 
 def _require_consent(held: Mapping[str, int], *, replace: bool, yes: bool, reader: "BackupReader") -> None:
-    """Ask before data is replaced. The whole file is checked first, so that a yes is not in vain."""
+    """Ask before data is replaced. The whole file is checked before that."""
     precious = {name: held[name] for name in _PRECIOUS if name in held}
     if precious and not replace:
         fail(say("the database already holds {rows}; --replace puts the backup in their place", rows=_count(precious)))
@@ -189,7 +189,7 @@ async def _find_key_problem(settings: "Settings") -> str | None:
         async with database.read() as connection:
             if (await connection.execute(secrets.limit(1))).first() is None:
                 return None
-        # A key that is created now would only be in the way of the right one.
+        # Do not create a key, which would prevent the right one from being used.
         if settings.master_key is None and not (settings.data_dir / "master.key").exists():
             return say(
                 "the stored secrets cannot be read, because there is no master key here; {advice}", advice=advice
@@ -269,7 +269,7 @@ def _expect_errors(file: Path, outcome: str) -> Iterator[None]:
         fail(join_clauses(describe_database_error(error), outcome), code=Exit.FAILED)
     except OSError as error:
         if str(error.filename).endswith(".part"):
-            # The file has its own name only when it is complete; the name before would say nothing to a person.
+            # Show the final name instead of the temporary one, which the user does not know.
             error.filename = str(file)
         error.filename = error.filename or say("the disk")
         fail(join_clauses(describe_system_error(error), outcome), code=Exit.FAILED)

@@ -22,12 +22,12 @@ from tidings.core.alerts.translation import Translator
 
 HELP_TEXTS: Final = Path(__file__).parent / "texts" / "help.zh.toml"
 
-# The names of options are at most so wide; longer ones have a line of their own.
+# The maximum width of the names of options; longer ones have a line of their own.
 _NAMES: Final = 30
 _USAGE: Final = "用法："
 _WIDE: Final = "\u2e80-\uffef"
 _OPENING, _CLOSING = "（《「", "，。；：、）》」！？"
-# What stays together: a Chinese character or a word, with the punctuation that must not stand alone.
+# Units that are not broken: a Chinese character or a word, with its punctuation.
 _UNIT: Final = re.compile(rf"[{_OPENING}]*(?:[{_WIDE}]|[^\s{_WIDE}]+)[{_CLOSING}]*|\s+")
 # A default at the end of a help text.
 _DEFAULT: Final = re.compile(r"\s+\[([^]]*)\](?=$|\s+\[)")

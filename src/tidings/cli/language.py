@@ -1,8 +1,8 @@
 """The language of command output. English stands in the code; `texts/zh.toml` has the Chinese text of each English one.
 
 `speak` chooses the language. The catalogue is read only if it is not English. JSON and logs stay as they are, and help
-has a catalogue of its own (`help`). `translate` is for texts that come from elsewhere in the program, such as findings
-and alerts: patterns of `texts/findings.zh.toml` and of the alerts' catalogues. What none of them knows stays as it is.
+has a catalogue of its own (`help`). `translate` is for texts from other parts of the program, such as findings and
+alerts. It uses the patterns of `texts/findings.zh.toml` and of the alerts' catalogues. Other texts stay English.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ def label(name: str, message: str) -> str:
 
 
 def say_rule(name: str, rule: str) -> str:
-    """That a setting or field breaks its rule."""
+    """The sentence that a setting or field breaks its rule."""
     return translate(rule) if rule.startswith(name) else label(name, translate(rule))
 
 

@@ -73,7 +73,7 @@ def tidings(
 
 
 def main() -> None:
-    """The `tidings` command. One that is known by its first word is loaded alone: all of them take long."""
+    """The `tidings` command. Loads only the command that the first word names, because loading all takes long."""
     prepare_heap()
     # Help and usage errors come before the settings are read.
     speak(os.environ.get("TIDINGS_LANGUAGE", ""))
@@ -105,5 +105,5 @@ def _flush_output() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes once more when it exits, and would complain.
+        # Python flushes again when it exits, and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

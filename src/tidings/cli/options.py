@@ -27,20 +27,19 @@ def make_group(help_text: str) -> typer.Typer:
 
 
 def read_secret(source: str, *, prompt: str) -> str:
-    """The secret in a file, or for `-` what is typed or piped in. A secret itself is no source: `ps` would show it.
-
-    Each `-` of a command takes one line of what is piped in.
+    """The secret in a file, or for `-` the typed or piped text. The secret itself is not accepted as an argument,
+    because `ps` would show it. Each `-` of a command takes one line of the piped text.
     """
     if source == "-" and sys.stdin.isatty():
         return str(typer.prompt(prompt, hide_input=True, err=True))
     try:
-        # A prompt would ask at the terminal, although something is piped in.
+        # A prompt would read from the terminal instead of the pipe.
         given = sys.stdin.buffer.readline() if source == "-" else Path(source).read_bytes()
         secret = given.decode().strip()
     except (OSError, ValueError):
         secret = ""
     if not secret:
-        # What was given is not repeated: it may be the secret.
+        # Do not repeat the argument, which may be the secret.
         fail(
             say(
                 "{prompt}: give a file that holds it, or - to be asked for it; every user of this machine can read the "

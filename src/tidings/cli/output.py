@@ -12,17 +12,17 @@ from tidings.cli.language import is_chinese, say
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
-    # Rich is imported when something is shown: help, completion and usage errors do without it.
+    # Rich is imported when it is needed: help, completion and usage errors do not use it.
     from rich.console import Console
     from rich.table import Table
 
     from tidings.core.executions import ExecutionRecord
 
-# The width of lines that no terminal cuts.
+# The line width for output that is not a terminal.
 _WIDE: Final = 200
 # The least width that has room for the number of each execution.
 _EXECUTION_WIDTH: Final = 110
-# By the value of an execution's status.
+# Colours by the value of an execution's status.
 _COLOURS: Final = {
     "succeeded": "green",
     "partial": "yellow",

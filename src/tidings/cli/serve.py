@@ -84,7 +84,7 @@ async def prepare(installation: "Installation") -> None:
 
 
 async def _hand_over(installation: "Installation", token: Secret) -> None:
-    """Store the first admin token where the operator finds it. One that nobody can read is taken back."""
+    """Store the first admin token in the data directory. If that fails, revoke the token."""
     from tidings.core.secrets.tokens import FIRST_NAME
     from tidings.storage import store_first_token
 

@@ -90,9 +90,9 @@ class Session:
         """The installation of these settings (by default the environment's).
 
         Its log goes to the data directory and, if `verbose`, to the terminal too. Unless `migrate`, it waits until
-        another process has brought the tables up to date. With `check_secrets`, a master key that opens nothing which
-        other machines stored is refused. With `leaves_nothing`, an installation that does not exist is not created:
-        the command works in a folder that is gone afterwards. `clock`: the system's by default.
+        another process has brought the tables up to date. With `check_secrets`, a master key is refused if it cannot
+        decrypt the secrets that other machines stored. With `leaves_nothing`, a missing installation is not created:
+        the command works in a temporary folder. `clock`: the system's by default.
         """
         with load_quickly():
             from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
@@ -128,7 +128,7 @@ class Session:
         return installation
 
     async def _find_passing(self, settings: "Settings") -> "Settings":
-        """The same settings, in a folder that is gone afterwards if there is no such installation."""
+        """The same settings, with a temporary folder if there is no such installation."""
         from tidings.storage import has_tables
 
         is_there = settings.data_dir.exists()
@@ -146,7 +146,7 @@ def command(
     """Make a command of an async function. Typer sees its parameters without the first, the session."""
 
     async def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Exit | None:
-        # The settings take long to load; a command that fails before it needs them speaks the language, too.
+        # Read the language directly, because loading the settings takes long and a command may fail before.
         speak(os.environ.get("TIDINGS_LANGUAGE", ""))
         async with Session() as session:
             return await work(session, *args, **kwargs)
@@ -212,7 +212,7 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
 
 
 def _explain_failure(error: BaseException) -> str:
-    """What stopped the work, what is kept, and where it helps what to do."""
+    """What stopped the work, what was kept, and if possible what to do."""
     from sqlalchemy.exc import DBAPIError
 
     match error:
@@ -241,7 +241,7 @@ def _explain_unexpected(error: BaseException) -> str:
     if is_logging_configured():
         get_logger(__name__).error("command.failed", exc_info=error)
         return join_clauses(say("unexpected error, {name}; the log has the details", name=name), _say_kept())
-    # There is no log yet. The error's message is not shown: nothing has redacted it.
+    # There is no log yet. The error's message is not shown, because it is not redacted.
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(place.filename).name}:{place.lineno}"
     return say("unexpected error, {name}, at {where}; nothing was changed", name=name, where=where)

@@ -43,7 +43,7 @@ async def worker(
 
 
 def require_shared(settings: "Settings") -> None:
-    """End the command unless all that machines have to share is set."""
+    """End the command unless all settings that the machines must share are set."""
     from tidings.storage import find_database_url
 
     if find_database_url(settings).startswith("sqlite"):

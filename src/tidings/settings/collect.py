@@ -56,9 +56,9 @@ class CrawlSettings:
     base_urls: Mapping[str, str] = field(default_factory=dict)
     # Feeds that the platform `web` searches if a keyword names none.
     feeds: tuple[str, ...] = ()
-    # The User-Agent header; None: the product's own.
+    # The User-Agent header; None for Tidings' own.
     user_agent: str | None = None
-    # Least time between two requests to one platform, and with one cookie.
+    # Minimum time between two requests to one platform, and with one cookie.
     platform_interval: timedelta = timedelta(seconds=1)
     cookie_interval: timedelta = timedelta(seconds=3)
     # Time limits of one HTTP request, a search, a note, a batch of notes.
@@ -66,7 +66,7 @@ class CrawlSettings:
     search_timeout: timedelta = timedelta(seconds=30)
     detail_timeout: timedelta = timedelta(seconds=15)
     batch_timeout: timedelta = timedelta(seconds=60)
-    # A cookie cools for so long after `max_consecutive_errors`, and is invalid after `max_total_errors`.
+    # A cookie cools for this long after `max_consecutive_errors`, and is invalid after `max_total_errors`.
     cooling: timedelta = timedelta(minutes=30)
     max_consecutive_errors: int = 3
     max_total_errors: int = 10
@@ -78,7 +78,7 @@ class CollectSettings:
 
     # Whether the built-in runner drives discover and collect; if not, an external client does.
     runs: bool = True
-    # A lock whose execution was silent for so long is released.
+    # A lock is released after this long without a heartbeat.
     lock_timeout: timedelta = timedelta(minutes=30)
     # How often each job of the service runs.
     recovery_interval: timedelta = timedelta(minutes=15)
@@ -92,7 +92,7 @@ class CollectSettings:
     backoff: tuple[timedelta, ...] = (timedelta(seconds=5), timedelta(seconds=15), timedelta(seconds=45))
     # Most retries of error codes, where they differ from the table in collect/errors.py.
     retries: "Mapping[ErrorCode, int]" = field(default_factory=dict)
-    # The Feishu mirror; None: there is none.
+    # The Feishu mirror; None if there is none.
     feishu: "FeishuTarget | None" = None
 
 
@@ -139,7 +139,7 @@ def read_collect(variables: Variables) -> CollectSettings:
 
 
 def _read_feishu(variables: Variables) -> "FeishuTarget | None":
-    """The base of the mirror, if there is one. Without a table, only a setup can use it."""
+    """The base of the mirror, if there is one. Without table ids, only the setup command can use it."""
     app_id, app_token = variables.text("FEISHU_APP_ID"), variables.text("FEISHU_APP_TOKEN")
     app_secret = variables.secret("FEISHU_APP_SECRET")
     ids = {table: variables.text(name) for table, name in FEISHU_TABLES.items()}

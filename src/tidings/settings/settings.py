@@ -57,17 +57,17 @@ class Settings:
     master_key: Secret | None = None
     # How another program derived the key of its Fernet tokens by PBKDF2.
     fernet_salt: "FernetSalt | None" = None
-    # The most time of one execution.
+    # The time budget of one execution.
     run_budget: timedelta = timedelta(seconds=300)
     # Multiplies every wait of the retry rules.
     retry_scale: float = 1
-    # Least time between two notices of one page.
+    # Minimum time between two notices of one page.
     resubmit_gap: timedelta = timedelta(seconds=600)
     # Most requests in flight at one engine, in one process.
     max_concurrent_requests: int = 3
-    # Least time between two requests to one engine.
+    # Minimum time between two requests to one engine.
     request_interval: timedelta = timedelta(milliseconds=100)
-    # An accepted page is due again after so long.
+    # An accepted page is due again after this long.
     cache_ttl: timedelta = timedelta(days=30)
     # Most retries of a request to an engine; 3 retries are 4 attempts.
     max_retries: int = 3
@@ -89,20 +89,20 @@ class Settings:
     trusted_proxies: tuple[Network, ...] = ()
     # Apprise URLs, with commas or white space between them.
     alert_urls: Secret | None = None
-    # Takes alerts as signed JSON; `webhook_secret` signs. None: `webhook.secret` in the data directory.
+    # The URL that gets alerts as JSON, signed with `webhook_secret`. None: `webhook.secret` in the data directory.
     webhook_url: Secret | None = None
     webhook_secret: Secret | None = None
-    # Asked for after each good execution, so that a monitor outside notices a dead machine.
+    # Called after each successful execution, so that an external monitor notices a dead machine.
     ping_url: Secret | None = None
     # The language of alerts.
     language: Language = Language.ENGLISH
-    # Sites of one cron minute are spread over so long.
+    # Sites of one cron minute are spread over this long.
     schedule_spread: timedelta = timedelta(seconds=300)
     # Most sites that one process runs at once.
     max_executions: int = 4
     # Most connections to PostgreSQL for writing, and as many again for reading.
     database_connections: int = 15
-    # Executions are kept for so long; zero keeps them all.
+    # Executions are kept for this long; zero keeps them all.
     execution_retention: timedelta = timedelta(days=400)
     # The addresses of channels with a quota.
     bases: ApiBases = field(default_factory=ApiBases)
@@ -112,7 +112,7 @@ class Settings:
     site: SiteSettings | None = None
     # Every secret among these settings, for the redactor.
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
-    # One line for each variable that looks like a setting and is none.
+    # A warning for each variable that looks like a setting but is none.
     warnings: tuple[str, ...] = ()
     # Every setting with its source, for people; secrets without their values.
     sources: tuple[SettingSource, ...] = field(default=(), compare=False)
@@ -172,7 +172,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         site=read_site(variables, has_key=key is not None),
         secrets=tuple(variables.secrets),
     )
-    # Last, because by now every variable has been asked for.
+    # Last, when every variable has been read.
     warnings = (*_describe_unknown(variables), *_describe_idle(settings))
     return replace(settings, warnings=warnings, sources=variables.list_sources())
 

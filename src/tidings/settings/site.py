@@ -44,7 +44,7 @@ def read_site(variables: Variables, *, has_key: bool) -> SiteSettings | None:
 
 
 def read_google(variables: Variables) -> GoogleSettings:
-    """Credentials have sitemaps submitted; the Indexing API is on if the pages are declared."""
+    """With credentials, sitemaps are submitted; the Indexing API is on if the content is declared."""
     content = variables.read("GOOGLE_INDEXING", check_content, None)
     google = read_ranked(
         variables,
@@ -86,5 +86,5 @@ def parse_base(text: str) -> str:
     url = check_url("BING_API_BASE", text.rstrip("/"))
     if url.query:
         raise ValueError("it must be a URL without a query")
-    # A bare host is given its slash back, and the platforms' paths begin with one.
+    # Without a slash at the end, because the platforms' paths begin with one.
     return url.text.rstrip("/")

@@ -25,7 +25,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 _LARGEST: Final = 1_000_000
 _WHOLE: Final = re.compile(r"[0-9]{1,9}")
 _PREFIX: Final = "TIDINGS_"
-# Nobody else's variables begin like this.
+# Only our variables have these prefixes.
 _OWN_PREFIXES: Final = frozenset({"TIDINGS", "INDEXNOW", "BING", "BAIDU", "FEISHU", "BILIBILI", "XIAOHONGSHU", "WEIBO"})
 
 
@@ -51,7 +51,7 @@ class SettingSource:
 
 
 class Variables:
-    """Reads variables of an environment, and remembers the secrets it has read and the names it was asked for."""
+    """Reads variables of an environment, and records which names and secrets were read."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -61,7 +61,7 @@ class Variables:
         self._secret_names: set[str] = set()
 
     def list_sources(self) -> tuple[SettingSource, ...]:
-        """Every setting that was asked for, by name; secrets without their values."""
+        """Every setting that was read, by name; secrets without their values."""
         files = {f"{name}_FILE" for name in self._secret_names}
         return tuple(self._describe(name) for name in sorted(self.known - files))
 
@@ -78,7 +78,7 @@ class Variables:
     def text(self, name: str, *, default: object = None, unit: str = "") -> str | None:
         """The value without white space around it, or None if it is missing or empty.
 
-        `default`: what the caller takes then, to be shown to people; a duration counts in `unit`.
+        `default`: the caller's default, for display; a duration is in `unit`.
         """
         self.known.add(name)
         self._defaults[name] = _describe_default(default, unit=unit)
@@ -125,7 +125,7 @@ class Variables:
         return default if text is None else text == "on"
 
     def whole(self, name: str, *, default: int, least: int, most: int, beside: str = "") -> int:
-        """A whole number. `beside`: the end of the rule, where the caller takes a word too."""
+        """A whole number. `beside`: the end of the rule, if the caller also takes a word."""
 
         def parse(text: str) -> int:
             if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
@@ -154,8 +154,8 @@ class Variables:
     def find_unknown(self) -> Iterator[tuple[str, str]]:
         """Variables of the environment that look like ours and are not, each with the nearest name of ours.
 
-        Ours are all with a prefix that nobody else uses. Of common prefixes such as MAX_ only those count that are
-        nearly one of our names. Names are compared without TIDINGS_, which not all of ours have.
+        All variables with our own prefixes count. With common prefixes such as MAX_, only those that are similar to one
+        of our names. Names are compared without TIDINGS_, because some of ours lack it.
         """
         families = {name.partition("_")[0] for name in self.known}
         for name in sorted(set(self._environment) - self.known):

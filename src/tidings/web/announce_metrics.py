@@ -31,7 +31,7 @@ from tidings.web.metrics import make_gauge
 
 Values = Mapping[tuple[str, ...], float]
 
-# So many engines have a name of their own; every address that a site names could be one more.
+# The most engines with a label of their own, because sites may name any number of endpoints.
 MOST_ENGINES: Final = 30
 
 
@@ -117,7 +117,7 @@ class AnnounceMetrics:
         ]
 
     async def _measure_quotas(self, connection: AsyncConnection) -> Sequence[Metric]:
-        """The present day of each channel, over all sites that use it."""
+        """The quota of each channel's present day, over all sites that use it."""
         families = [GaugeMetricFamily(name, text, labels=["channel"]) for name, text in _QUOTA_GAUGES]
         now = self.clock.now()
         for kind in RANKED_KINDS:
@@ -125,7 +125,7 @@ class AnnounceMetrics:
             tables, quota = join_quota(sites, kind, day=day.isoformat())
             backlog = channel_backlogs.alias()
             is_its_backlog = and_(backlog.c.site == sites.c.number, backlog.c.channel == kind.channel.value)
-            # Most sites of a fleet do not use the channel, and need not be read. The JSON decides.
+            # Skip sites whose JSON does not switch the channel on: usually most of them.
             is_on = or_(*(sites.c.settings.contains(f'"{kind.fields.enabled}": {on}') for on in ("true", '"')))
             project = sites.c.google_project if kind.shared else null()
             statement = (
@@ -143,8 +143,8 @@ class AnnounceMetrics:
 
 
 def _gather_quotas(kind: RankedKind, rows: Sequence[Any], *, day: date) -> Sequence[tuple[QuotaState, int]]:
-    """The quotas of these sites, each with the pages that wait for it. One that sites share is there once, with the
-    highest limit that one of them has."""
+    """The quotas of these sites, each with the pages that wait for it. A shared quota occurs once, with the highest
+    limit of its sites."""
     quotas: dict[str | int, tuple[QuotaState, int]] = {}
     for row in rows:
         quota, key = read_quota(row, kind, json.loads(row.settings), day=day), row.project or row.number

@@ -36,7 +36,7 @@ from tidings.web.routes.announce.hooks import HOOK_PATH
 from tidings.web.routes.health import LIVE_PATH, READY_PATH, Check, make_health_router
 
 OPEN_PATHS: Final = frozenset({LIVE_PATH, READY_PATH})
-# Open to who has no token: the last one checks a signature.
+# Open without a token; the last one checks a signature.
 _UNGUARDED: Final = OPEN_PATHS | {HOOK_PATH}
 
 # FastAPI's telemetry would export requests without redaction, and environment variables could switch it on.
@@ -68,16 +68,16 @@ class WebServices:
     trusted_proxies: Sequence[Network] = ()
     # The dashboard; None for a service without pages.
     dashboard: Dashboard | None = None
-    # Which problem answers which exception.
+    # The problem for each exception.
     problems: Sequence[ProblemRow] = ()
     # Called at each scrape of /metrics.
     collectors: Sequence[CollectMetrics] = ()
-    # A request body that takes longer is refused.
+    # The time limit of a request body.
     slowest_body: timedelta = SLOWEST_BODY
 
 
 class Api(FastAPI):
-    """FastAPI with a description that includes our problems."""
+    """FastAPI with a description that includes our problem answers."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -123,7 +123,7 @@ def create_app(services: WebServices) -> FastAPI:
 
 
 def _make_description_router() -> ApiRouter:
-    """The description for programs. People read it as a page of the dashboard, /docs."""
+    """The description for programs. For people, the dashboard shows it as the page /docs."""
     router = ApiRouter(tags=["operations"])
 
     @router.get("/openapi.json", summary="This API as OpenAPI", response_class=JSONResponse)

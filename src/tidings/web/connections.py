@@ -1,8 +1,8 @@
 """Limits on connections: how long a client may take, and how many connections there may be at once.
 
-Uvicorn keeps a connection that sends nothing, or reads nothing, for ever. A few hundred of them would use up the files
-that this process may open, and then nobody is answered. So time limits end them. Where there are too many, the one that
-has waited longest for its client gives way to a new one.
+Uvicorn keeps a connection whose client sends or reads nothing for ever. A few hundred of them would use up the files
+that this process may open, and no further client would get an answer. So time limits end them. If there are too many,
+the one that has waited longest for its client is closed for a new one.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tidings.core.logs.logger import get_logger
 
 SLOWEST_HEAD: Final = timedelta(seconds=10)
-# Without reading anything of an answer that waits. The system's own buffer empties by large steps.
+# The time without reading anything of a pending answer. It is long, because the system's buffer empties in large steps.
 SLOWEST_READ: Final = timedelta(minutes=1)
-# Connections that wait for `accept`. asyncio accepts as many in one go, and logs an error for each if it cannot.
+# Connections that wait for `accept`. asyncio accepts this many at once, and logs an error for each that fails.
 BACKLOG: Final = 128
 
 _WANTED_FILES: Final = 65_536
@@ -56,7 +56,7 @@ class ConnectionLimit:
 
 
 class _Awaited(Enum):
-    """What a connection waits for from its client."""
+    """The part of a request or answer for which a connection waits."""
 
     # The service works on an answer.
     NOTHING = auto()
@@ -78,7 +78,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         self._awaited = _Awaited.NOTHING
         self._timer: asyncio.TimerHandle | None = None
-        # Writing pauses as soon as the system takes no more: then the client does not read.
+        # Writing pauses as soon as the system's buffer is full, because the client does not read.
         transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)
         if not self.limit.make_room(len(self.connections)):
@@ -112,7 +112,7 @@ class LimitedProtocol(H11Protocol):
         self.transport.abort()
 
     def _find_awaited(self, *, between: _Awaited) -> _Awaited:
-        """`between`: what is awaited between two requests."""
+        """`between`: the state between two requests."""
         if self.flow.write_paused:
             return _Awaited.READING
         if self.cycle is None or self.cycle.response_complete:
@@ -120,7 +120,7 @@ class LimitedProtocol(H11Protocol):
         return _Awaited.BODY if self.cycle.more_body else _Awaited.NOTHING
 
     def _wait_for(self, awaited: _Awaited) -> None:
-        # A byte more of the same changes neither the time nor the place.
+        # Another byte of the same part changes neither the time limit nor the order.
         if awaited is self._awaited:
             return
         self._awaited = awaited
@@ -149,7 +149,7 @@ class LimitedProtocol(H11Protocol):
 
 
 def make_protocol(limit: ConnectionLimit) -> type[LimitedProtocol]:
-    """Uvicorn takes a class."""
+    """Make a subclass with this limit, because Uvicorn takes a class."""
     return type("ServerProtocol", (LimitedProtocol,), {"limit": limit})
 
 
@@ -166,12 +166,13 @@ def raise_file_limit() -> int:
 
 
 def choose_most_connections(files: int) -> int:
-    """A quarter of the files is for our own requests, the database and child processes."""
+    """The limit of connections. A quarter of the files is kept for our own requests, the database and child
+    processes."""
     return min(_MOST_CONNECTIONS, files * 3 // 4)
 
 
 class AcceptErrors:
-    """Handles errors of the event loop. Of connections that could not be accepted it logs one line a minute."""
+    """Handles errors of the event loop. For connections that could not be accepted, it logs one line a minute."""
 
     def __init__(self) -> None:
         self._quiet_until = 0.0

@@ -1,8 +1,7 @@
-"""The API's description (OpenAPI), made once from the routes, and questions about what a route takes.
-
-FastAPI makes the document. This module adds the parts that FastAPI cannot know: one shape for problems, the scopes, and
-no 422, because bad input is answered with 400. Under the paths of `envelope.ENVELOPED` every answer is an envelope, and
-there bad input is a 422.
+"""The API's description (OpenAPI), made once from the routes, and queries about the inputs of a route. FastAPI makes
+the document. This module adds the parts that FastAPI does not know: one form of problems, the scopes, and no 422,
+because bad input is answered with 400. Under the paths of `envelope.ENVELOPED` every answer is an envelope, and there
+bad input is a 422.
 
     ValueError
     └── UnguardedRouteError   a route does not say who may use it
@@ -69,7 +68,7 @@ def problem_answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 class ApiRouter(APIRouter):
-    """A router of the API. Each operation has the name of its function, and these problems beside its own."""
+    """A router of the API. Each operation has the name of its function, and `problems` beside its own."""
 
     def __init__(self, *, problems: Iterable[int] = (*OF_EVERY_ROUTE, *OF_GUARDED_ROUTES), **options: Any) -> None:
         answers = problem_answers(*problems)

@@ -27,7 +27,7 @@ STATUSES: Final[Mapping[ErrorCode, int]] = MappingProxyType(
     }
 )
 
-# The answer of any route, by its type at run time.
+# The type of any route's answer, for run time.
 _ANYTHING: Final = TypeAdapter[Any](Any)
 
 Parameters = ParamSpec("Parameters")
@@ -36,7 +36,8 @@ Route = Callable[Parameters, Awaitable[Data]]
 
 
 class EnvelopeResponse(JSONResponse):
-    """Writes dataclasses field by field. It does not check them again: that would cost more than the whole route."""
+    """Serialises dataclasses field by field. It does not validate them again, which would cost more than the whole
+    route."""
 
     def render(self, content: Any) -> bytes:
         return _ANYTHING.dump_json(content)

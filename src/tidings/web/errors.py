@@ -1,5 +1,5 @@
-"""Turns errors into answers. Every problem has one shape (RFC 9457); under the paths of `envelope.ENVELOPED` it is an
-envelope instead, and bad input is a 422.
+"""Turns errors into answers. All problems have one form (RFC 9457). Under the paths of `envelope.ENVELOPED` they are
+envelopes instead, and bad input is a 422.
 
 A route calls `problem(409, "already_running", "…")`, or lets an exception of its pipeline pass and adds a row for it.
 No answer repeats input, because input may hold a key. `middleware.input` refuses a body that is too large, too slow or
@@ -37,7 +37,7 @@ from tidings.web.envelope import EnvelopeResponse, is_enveloped
 
 _log = get_logger(__name__)
 
-# No field of ours has a digit; a key that was sent as a field name nearly always has one.
+# Our field names have no digits; a key that was sent as a field name nearly always has one.
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z_]{0,39}")
 _HIDDEN_NAME: Final = "…"
 _MOST_ERRORS: Final = 20
@@ -68,14 +68,14 @@ class Problem:
 
     # The HTTP status.
     status: int
-    # For programs; it never changes.
+    # The stable code for programs.
     code: str
     # For people.
     detail: str
     errors: Sequence[FieldError] = ()
     # Further HTTP headers.
     headers: Mapping[str, str] = field(default_factory=dict)
-    # The execution that stands in the way.
+    # The running execution that prevents the request.
     execution_id: str | None = None
 
 
@@ -94,8 +94,8 @@ INTERNAL: Final = Problem(
 )
 
 
-# A busy or missing database says nothing about the request: the same one can succeed later. PostgreSQL's internal
-# errors are those of a session that ended within a transaction, and of a server that only reads after a failover.
+# If the database is busy or away, the same request can succeed later. PostgreSQL's internal errors are those of a
+# session that ended within a transaction, and of a server that only reads after a failover.
 UNAVAILABLE: Final = Problem(503, "database_unavailable", DATABASE_AWAY, headers={"Retry-After": "5"})
 DATABASE_ERRORS: Final = (OperationalError, InterfaceError, InternalError, PoolTimeoutError, sqlite3.OperationalError)
 
@@ -130,8 +130,8 @@ def asks_for_page(scope: Scope) -> bool:
 
 
 class ProblemResponse(JSONResponse):
-    """A problem as an answer; middleware calls it as an ASGI application. Its shape depends on the path, and on
-    whether a browser asks: people get a page.
+    """A problem as an answer; middleware calls it as an ASGI application. It is JSON, an envelope, or for browsers a
+    page.
     """
 
     media_type = PROBLEM_TYPE
@@ -173,7 +173,7 @@ def _envelop(problem: Problem) -> EnvelopeResponse:
 
 
 def install_problems(app: FastAPI, rows: Sequence[ProblemRow]) -> None:
-    """Answer these exceptions and their subclasses by their rows; the nearest class counts."""
+    """Answer these exceptions and their subclasses with their problems; the nearest class counts."""
     away = [(kind, lambda _error: UNAVAILABLE) for kind in DATABASE_ERRORS]
     for kind, translate in ((ProblemError, lambda error: error.problem), *away, *rows):
         app.add_exception_handler(kind, _make_handler(translate))
@@ -204,7 +204,7 @@ async def _answer_http_error(request: Request, error: Exception) -> ProblemRespo
 
 
 def list_methods(request: Request) -> list[str]:
-    """Every method that some route takes at this path; the framework would name only the first route's."""
+    """The methods of all routes at this path; the framework would list only the first route's."""
     methods: set[str] = set()
     for route in iter_route_contexts(request.app.routes):
         if route.methods and route.path_regex.match(request.scope["path"]):
@@ -227,7 +227,8 @@ def refuse_field(field: str, rule: str) -> NoReturn:
 
 
 def refuse_input(errors: Sequence[FieldError], *, count: int | None = None) -> Problem:
-    """A 400 that names each field; the detail shows the first. `count`: of all errors, where these are the first."""
+    """A 400 that names each field; the detail shows the first. `count`: the number of all errors, if these are only the
+    first."""
     count = len(errors) if count is None else count
     more = f" (and {count - 1} more)" if count > 1 else ""
     detail = f"{errors[0].field}: {errors[0].message}{more}"
@@ -240,7 +241,8 @@ def _read_error(error: Mapping[str, Any], *, known: Sequence[str]) -> FieldError
 
 
 def name_field(where: Sequence[str | int]) -> str:
-    """`sitemapUrls[0]`; the first part says body, query or path, and is left out unless it is all there is."""
+    """A field's path, such as `sitemapUrls[0]`. The first part (body, query or path) is omitted unless it is the only
+    one."""
     name = ""
     for part in where[1:] or where:
         if isinstance(part, int):

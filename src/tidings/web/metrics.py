@@ -24,7 +24,7 @@ Labels = TypeVar("Labels", bound=str | tuple[str, ...])
 CollectMetrics = Callable[[], Awaitable[Iterable[Metric]]]
 
 _LABELS: Final = ("method", "route", "status")
-# The format that every Prometheus reads.
+# The text format that all versions of Prometheus read.
 _TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _log = get_logger(__name__)
@@ -63,7 +63,7 @@ class HttpMetrics:
 
 
 class _Collected(Collector):
-    """Adapts metrics that were collected before to the interface of the renderer."""
+    """Adapts collected metrics to the interface of the renderer."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = metrics

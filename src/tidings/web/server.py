@@ -23,7 +23,7 @@ from tidings.web.connections import (
 # The whole shutdown has ten seconds; this is its first part.
 _GRACE_SECONDS: Final = 5
 _TICK_SECONDS: Final = 1
-# A name may resolve to addresses of a family that this machine has not set up.
+# A name may resolve to addresses of a family that this machine does not support.
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 Listening = Callable[[str, int], None]
@@ -105,7 +105,7 @@ def _make_config(app: FastAPI, limit: ConnectionLimit) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        # Its warnings are about requests that are no HTTP; anybody can send thousands of them.
+        # Its warnings are about invalid HTTP requests, of which any client can send thousands.
         log_level="error",
         access_log=False,
         # `middleware.callers` reads X-Forwarded-For, and believes only the configured proxies.
@@ -128,7 +128,8 @@ class _Server(uvicorn.Server):
         self._ended.set()
 
     async def main_loop(self) -> None:
-        """Uvicorn's own wakes ten times a second. Once is enough for the Date header, and `end` ends it at once."""
+        """Uvicorn's loop wakes ten times a second. Once is enough for the Date header, and `end` ends this loop at
+        once."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_SECONDS):

@@ -1,4 +1,4 @@
-"""The service: the application with all routes and, unless it only answers, the worker; they start and end together."""
+"""The service: the application with all routes and, without `--no-work`, the worker. Both start and end together."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -79,7 +79,7 @@ class Service:
                 stop=self._stop,
                 version=__version__,
                 checks={"database": check_database(installation.database), "scheduler": self._check_ticker},
-                # FastAPI looks through them in this order: the routes that are asked most often come first.
+                # FastAPI tries them in this order, so the most frequent routes come first.
                 routers=(
                     *make_monitoring_routers(installation),
                     make_crawler_router(self._crawler),
@@ -138,7 +138,7 @@ class Service:
 
 
 def make_monitoring_routers(installation: Installation) -> list[APIRouter]:
-    """The routes of announce that monitors and deploy hooks ask."""
+    """The routes of announce for monitors and deploy hooks."""
     lookup, service = _make_lookup(installation), installation.service
     return [
         make_status_router(

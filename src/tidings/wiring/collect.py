@@ -77,7 +77,7 @@ class CollectInstallation:
         )
 
     def _make_pseudonyms(self, *uses: PseudonymUse) -> Pseudonyms | None:
-        """The pseudonyms, if the settings name one of these uses."""
+        """The pseudonyms, if the settings choose one of these uses."""
         is_wanted = self._opened.settings.collect.pseudonyms in uses
         return Pseudonyms(self._opened.keys.derive_key("pseudonyms")) if is_wanted else None
 
@@ -152,7 +152,7 @@ class CollectInstallation:
 
     @cached_property
     def _platforms(self) -> PlatformRegistry:
-        """Platforms that are asked nothing."""
+        """Platforms without HTTP clients, for checks that send no request."""
         opened = self._opened
         tools = PlatformTools(
             client=opened.own_client,

@@ -1,4 +1,4 @@
-"""Builds what collects: the crawler, the runner that drives it, its jobs and its monitor."""
+"""Builds the services that collect: the crawler, the built-in runner, its jobs and its monitor."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -85,7 +85,7 @@ def make_crawler(
         clock=clock,
         redactor=redactor,
         rules=make_cookie_rules(settings),
-        # Each request has its own limit, which gives the same error earlier.
+        # Long enough: each request has its own limit, which raises the same error earlier.
         patience=max(limits.search, limits.detail, limits.batch),
     )
     intervals = {"platform_interval": settings.platform_interval, "cookie_interval": settings.cookie_interval}
@@ -126,7 +126,7 @@ async def _open_turns(installation: Installation) -> AsyncIterator[SharedTurns |
 
 
 def make_keyword_checks(installation: Installation, *, crawler: Crawler) -> KeywordChecks:
-    """What is checked when a keyword is watched."""
+    """The checks before a keyword is watched."""
     return KeywordChecks(
         crawler=crawler,
         keywords=installation.collect.keywords,

@@ -52,23 +52,23 @@ if TYPE_CHECKING:
     from tidings.wiring.collect import CollectInstallation
 
 USER_AGENT = f"Tidings/{__version__}"
-# The chore that a running service does all the time, by which people see that one runs.
+# A chore that a running service does every minute: its last time shows that a service runs.
 WATCH = "announce.watch"
 WATCH_EVERY = timedelta(minutes=1)
-# Each job of collect has a place of its own: a long one keeps no other waiting.
+# Each job of collect has a place of its own, so that a long one does not delay the others.
 COLLECT_PLACES = 4
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Installation:
-    """Tidings on one data directory: what was opened for it, and the services that are built from that."""
+    """Tidings on one data directory: its open resources, and the services that are built from them."""
 
     settings: Settings
     # The time of every service.
     clock: Clock
-    # Knows every secret that must not be logged.
+    # Has all secrets that must not be logged.
     redactor: Redactor
-    # Shows other processes that this one lives.
+    # Shows other processes that this one is alive.
     process_lock: ProcessLock
     # Encrypts stored keys and cookies.
     keys: KeyRing
@@ -77,15 +77,15 @@ class Installation:
     # Whether the database was created just now: there is no history in it.
     is_new: bool = False
     database: Database
-    # Fetches what sites, pages and requests name: public addresses, and `settings.allow_networks`.
+    # For URLs from sites, pages and requests: public addresses, and `settings.allow_networks`.
     client: GuardedClient
-    # Talks to the addresses that the settings themselves name, wherever they are.
+    # For URLs from the settings, which may have any address.
     own_client: GuardedClient
-    # Called when there may be something new to do.
+    # Called when there may be new work.
     wakers: list[Callable[[], None]] = field(default_factory=list)
 
     def wake(self) -> None:
-        """Wake every loop that waits for something to do."""
+        """Wake every loop that waits for work."""
         for waker in self.wakers:
             waker()
 
@@ -139,7 +139,7 @@ class Installation:
         return ticker
 
     async def _put_back(self, connection: AsyncConnection, lost: LostExecution) -> None:
-        """What a dead holder did is to be done again; collect frees its records."""
+        """Make the work of a dead holder due again; collect frees its records."""
         await self.service.put_back(connection, lost)
         if lost.kind != ANNOUNCE:
             await self.periodic.make_due(connection, "collect.recover")
@@ -252,11 +252,11 @@ class Installation:
         return SeenHooks(self.database, clock=self.clock)
 
     async def is_served(self) -> bool:
-        """Whether somebody takes the jobs of announce now. One that ended, in good order or not, does not."""
+        """Whether a living worker takes jobs of announce."""
         return any(not each.dead and ANNOUNCE in each.queues for each in await self.dispatcher.list_workers())
 
     async def find_service_seen_at(self) -> datetime | None:
-        """When a service was last seen, to the minute; None: never."""
+        """When a service last ran, to the minute; None if never."""
         due = await self.periodic.find_next(WATCH)
         return None if due is None else due - WATCH_EVERY
 
@@ -292,7 +292,7 @@ class Installation:
         return own is not None and own.id == site_id
 
     def know(self, site: Site) -> Site:
-        """Keep the site's keys out of every later log line. Returns the site."""
+        """Add the site's keys to the redactor. Returns the site."""
         for secret in site.secrets:
             self.redactor.add(secret)
         return site
@@ -320,5 +320,6 @@ class Installation:
 
 
 def _bound_executions(settings: Settings) -> int | None:
-    """How many scheduled executions may run at once: the pace of one engine allows each a request within its time."""
+    """How many scheduled executions may run at once: the pace of one engine must allow each at least one request within
+    its time budget."""
     return max(1, settings.run_budget // settings.request_interval) if settings.request_interval else None

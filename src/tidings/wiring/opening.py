@@ -69,7 +69,7 @@ def _make_client(settings: Settings, *, allow_hosts: Collection[HostPort] = ()) 
         user_agent=USER_AGENT,
         allow_networks=settings.allow_networks,
         allow_hosts=allow_hosts,
-        # A request that waits for a connection would be sent later than the pace allowed.
+        # A connection for each request in flight: a request that waits for one would be sent later than its turn.
         connections_per_host=max(6, settings.max_concurrent_requests),
     )
 
@@ -91,7 +91,7 @@ def list_own_hosts(settings: Settings) -> frozenset[HostPort]:
     )
     found = set()
     for url in urls:
-        # A URL that is not valid is refused where it is used.
+        # The code that uses an invalid URL refuses it.
         with suppress(UrlError):
             parsed = parse_url(url)
             found.add((parsed.host, parsed.port))
@@ -101,8 +101,8 @@ def list_own_hosts(settings: Settings) -> frozenset[HostPort]:
 async def check_stored_secrets(installation: Installation) -> None:
     """Check that one stored secret of each master key can be opened. Raises KeyRingError.
 
-    A process that cannot open them would take work from the others and fail at it. A master key that was created just
-    now is removed again.
+    A process that cannot open them would take jobs from the others and fail. A master key that was created just now is
+    removed again.
     """
     from tidings.collect.crawl.cookies.table import check_cookie_keys
 

@@ -1,4 +1,4 @@
-"""Builds the ticker: what is due in both pipelines, and the chores that every service does."""
+"""Builds the ticker with the due work of both pipelines, and the chores of every service."""
 
 from datetime import timedelta
 

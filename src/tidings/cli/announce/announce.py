@@ -67,7 +67,7 @@ async def announce(
     if announce_removed and (since or url or urls_from):
         fail(say("--announce-removed needs the whole sitemap; leave out --since, --url and --urls-from"))
     with find_source(sitemap, urls=url or (), urls_from=urls_from, since=since, host=host) as source:
-        # Engines of the command line are the operator's own, as those of the settings are.
+        # Engines of the command line count as the operator's own, like those of the settings.
         settings = replace(session.settings, engines=tuple(engine or session.settings.engines))
         keeps_data = settings.database_url is not None or settings.data_dir.exists()
         if since and channel is not ChannelChoice.INDEXNOW and not keeps_data:
@@ -80,7 +80,7 @@ async def announce(
             key_location=key_location,
             submit_method=method or settings.submit_method,
             announce_removed=announce_removed,
-            # Their keys are of one site, so they are used only if somebody asks for it.
+            # The environment's keys of channels are for one site, so they are used only on request.
             bing=None if channel is ChannelChoice.INDEXNOW else settings.bing,
             baidu=None if channel is ChannelChoice.INDEXNOW else settings.baidu,
             google=None if channel is ChannelChoice.INDEXNOW else settings.google,

@@ -76,7 +76,7 @@ def print_report(report: Report, *, console: "Console") -> None:
         seconds=f"{report.duration.total_seconds():.1f}",
         total=f"{report.total:,}",
     )
-    # Without a look at the ledger nobody knows.
+    # Unknown unless the pages were looked up in the ledger.
     head += say(", {count} due", count=f"{report.new:,}") if report.looked_up else ""
     changed = say(" ({count} changed)", count=f"{report.changed:,}") if report.changed else ""
     removed = say(", {count} removed", count=f"{report.removed:,}") if report.removed else ""
@@ -158,7 +158,7 @@ def _describe(report: Report) -> Iterator[str]:
 
 
 def _describe_sitemap(sitemap: SitemapReport) -> Iterator[str]:
-    """What became of a sitemap at Google."""
+    """The result of submitting a sitemap to Google."""
     if sitemap.submitted:
         yield say("Submitted {sitemap} to Google: it changed.", sitemap=escape(sitemap.sitemap))
     if sitemap.failure:

@@ -33,7 +33,7 @@ FileArgument = Annotated[str, typer.Argument(help="A JSON file; - for standard o
 
 @dataclass(frozen=True, slots=True)
 class _PlannedSite:
-    """What a file makes of one site."""
+    """The planned result for one site of the file."""
 
     # The fields that the file names.
     document: dict[str, Any]
@@ -113,7 +113,7 @@ async def import_sites(
 
 
 def _write_private(path: Path, text: str) -> None:
-    """A new file that only its owner reads, from its first byte: it may hold keys."""
+    """Create a file that only its owner can read, because it may contain keys."""
     if path.exists() and not stat.S_ISREG(path.lstat().st_mode):
         fail(say("{path} is no plain file, and is left as it is; - writes to standard output", path=path))
     path.unlink(missing_ok=True)
@@ -176,7 +176,7 @@ def _refuse(file: str, number: int, document: dict[str, Any], message: str) -> N
 
 
 async def _plan(installation: "Installation", document: dict[str, Any], *, file: str, number: int) -> _PlannedSite:
-    """What becomes of one site of the file. Ends the command for a site that cannot be."""
+    """Plan one site of the file. Ends the command for an invalid site."""
     defaults = _find_defaults(installation)
     site_id = document.get("id")
     try:
@@ -194,7 +194,7 @@ async def _plan(installation: "Installation", document: dict[str, Any], *, file:
 
 
 async def _store(installation: "Installation", planned: _PlannedSite) -> None:
-    """Store a site. What somebody else changed meanwhile stays, except for the fields of the file."""
+    """Store a site. Changes made meanwhile stay, except in the fields of the file."""
     from tidings.announce.site.table import Origin
 
     def change(site: "Site") -> "Site":

@@ -28,7 +28,7 @@ _LONGEST_SINCE_DAYS = 3_650
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What the arguments name."""
+    """The source that the arguments name."""
 
     # The sitemap. For a local file: the URL that stands for it. For a list: where a site usually has its sitemap.
     sitemap_url: str
@@ -135,7 +135,7 @@ def _find_origin(url: str, *, host: str | None) -> str:
 
 @contextmanager
 def _open_list(urls_from: str | None) -> Iterator[IO[bytes] | None]:
-    """The list. Standard input is stored first: nothing waits for a slow pipe while an execution runs."""
+    """The list. Standard input is stored in a file first, so that no execution waits for a slow pipe."""
     if urls_from is None:
         yield None
         return

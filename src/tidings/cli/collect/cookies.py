@@ -27,7 +27,7 @@ app = make_group("Store the cookies of your accounts.")
 NameArgument = Annotated[str, typer.Argument(help="The cookie's name in answers and logs.")]
 
 _LONGEST_INPUT: Final = 65_536
-# A terminal passes on no more of one line, and drops the rest silently.
+# The most characters of a line that a terminal passes on; it drops the rest silently.
 _LONGEST_LINE: Final = 4_095
 
 
@@ -163,7 +163,7 @@ async def remove(session: Session, name: NameArgument) -> None:
 
 
 def _explain_stored(new: "NewCookie") -> None:
-    """What is known about the cookie, and what may be wrong with it."""
+    """The properties of the cookie, and possible mistakes."""
     from tidings.collect.pasted_cookie import list_missing
 
     if missing := list_missing(new.platform, new.secret):
@@ -193,7 +193,7 @@ def _write_check(found: "CookieCheck", stored: "Cookie") -> str:
             name=found.name,
         )
     session = found.session
-    # Weibo tells the number of the account alone.
+    # Weibo returns only the number of the account.
     account = session.account_name or session.account_id
     if session.account_name and session.account_id:
         account += f" ({session.account_id})"
@@ -223,7 +223,7 @@ def _ask_cookie(file: Path | None) -> Secret:
     if file is not None:
         return Secret(file.read_bytes()[:_LONGEST_INPUT].decode("utf-8", "replace"))
     if not sys.stdin.isatty():
-        # Bytes that are no text break a rule later. A decoding error here would carry the cookie.
+        # Invalid bytes break a rule later. A decoding error here would contain the cookie.
         return Secret(sys.stdin.buffer.read(_LONGEST_INPUT).decode("utf-8", "replace"))
     given: str = typer.prompt(say("Cookie (not shown)"), hide_input=True, err=True)
     if len(given) >= _LONGEST_LINE:

@@ -25,7 +25,7 @@ app = make_group("Read, search and export collected notes.")
 
 # Comments that `show` prints.
 _SHOWN_COMMENTS = 20
-# Counts for which a line of the list has room.
+# The counts that fit into a line of the list.
 _LISTED_COUNTS = ("views", "likes", "comments")
 
 SearchOption = Annotated[str | None, typer.Option("--search", "-s", help="Words in title, author, tags or text.")]
@@ -253,7 +253,7 @@ def _open_output(file: Path) -> Iterator[BinaryIO]:
             yield output
         part.replace(file)
     except OSError as error:
-        # The name of the part would say nothing to a person.
+        # Show the final name instead of the temporary one, which the user does not know.
         error.filename = str(file)
         fail(join_clauses(describe_system_error(error), say("no file was written")), code=Exit.FAILED)
     finally:

@@ -116,7 +116,7 @@ def _lacks_comments(report: CollectReport) -> bool:
 
 
 def _make_collection_table(reports: Sequence[CollectReport]) -> Table:
-    """A row for each platform. A result that no candidate had gets no column, so that 80 columns suffice."""
+    """A row for each platform. A result that no candidate had gets no column, so that 80 columns are enough."""
     titles = {
         action: title
         for action, title in _name_actions().items()
@@ -127,7 +127,7 @@ def _make_collection_table(reports: Sequence[CollectReport]) -> Table:
     table = make_table(say("platform"), say("status"), *numbers, right=numbers)
     table.padding = (0, 1, 0, 0)
     for column in table.columns:
-        # Where it is tight, a title of several words takes several lines, and no word is broken.
+        # If space is short, a title of several words wraps, but no word is broken.
         column.no_wrap = " " not in str(column.header)
     for report in reports:
         table.add_row(

@@ -40,7 +40,7 @@ async def open_sandbox(settings: Settings, *, pages: int, clock: Clock) -> Async
 
 
 async def show_announcing(installation: Installation, sandbox: Sandbox, *, console: Console) -> bool:
-    """Steps 1 to 3. Returns whether all went as it should."""
+    """Steps 1 to 3. Returns whether all results were right."""
     alpha, beta = sandbox.engine("alpha"), sandbox.engine("beta")
     _give_bad_day(sandbox)
     pages, url = f"{len(sandbox.site.pages):,}", sandbox.site.sitemap_url

@@ -49,7 +49,7 @@ async def open_platforms(settings: Settings, *, clock: Clock) -> AsyncIterator[t
 
 
 async def show_collecting(installation: Installation, platforms: DemoPlatforms, *, console: Console) -> bool:
-    """Steps 4 to 6. Returns whether all went as it should."""
+    """Steps 4 to 6. Returns whether all results were right."""
     for platform in ("bilibili", "weibo"):
         await installation.collect.keywords.add(platform, KEYWORD)
     origins = {"bilibili": platforms.bilibili.origin, "weibo": platforms.weibo.origin}

@@ -20,13 +20,13 @@ from tidings.wiring.installation import Installation
 
 DAYS = 29
 NOTES_FOLLOWED = 6
-# On this share of the days a site has new pages, at most so many, and is announced.
+# On this share of the days a site has new pages, at most this many, and is announced.
 RHYTHM = {DOCS: (0.6, 60), ARCHIVE: (0.2, 120), BLOG: (0.1, 8), SHOP: (0.2, 60)}
 KEYWORD, PLAN = "露营", RefreshPlan(every=timedelta(hours=20), period=timedelta(days=30))
 
 
 class DemoClock(SystemClock):
-    """The machine's clock, as much `behind` as is set. Measured durations and waits are real."""
+    """The machine's clock, set back by `behind`. Measured durations and waits are real."""
 
     def __init__(self) -> None:
         self.behind = timedelta(0)

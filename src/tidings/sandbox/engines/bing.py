@@ -31,7 +31,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _UNFIT = re.compile(r"[\x00-\x20\x7f<>\"\\^`{|}]")
 _LONGEST_URL = 2_048
 _MONTHLY_QUOTA = 3_100
-# Matches everything that `_read_key` accepts as a key, so that the mask covers all.
+# Matches everything that `_read_key` accepts as a key, so that no key stays unmasked.
 _KEY = re.compile(r"(apikey=)[^&\s]*", re.IGNORECASE)
 
 

@@ -28,7 +28,7 @@ from tidings.sandbox.wire.request_log import Recorded
 from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, read_object
 
 TOKEN_PATH = "/token"  # noqa: S105 - a path
-# The sandbox's own: what Google offers for download when an account is made.
+# The sandbox's own JSON, in the form that Google offers for download.
 CREDENTIALS_PATH = "/credentials.json"
 PUBLISH_PATH = "/v3/urlNotifications:publish"
 WEBMASTERS = "https://www.googleapis.com/auth/webmasters"

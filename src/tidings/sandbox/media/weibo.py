@@ -141,7 +141,7 @@ class SandboxWeibo(SandboxMedia):
         return answer_json({"ok": 1, "data": page})
 
     def _answer_older_comments(self, asked: PlatformRequest) -> SandboxAnswer:
-        """Fewer comments in pages with numbers, also for strangers."""
+        """Fewer comments in numbered pages, also without a login."""
         post, page = self.library.find(read_post(asked.about)), asked.query.get("page", "1")
         found = [] if post is None else list_comments(post)[:_MOST_OLDER]
         start = (int(page) - 1) * _PAGE_SIZE if page.isdecimal() else len(found)

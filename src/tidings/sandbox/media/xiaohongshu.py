@@ -151,7 +151,7 @@ class SandboxXiaohongshu(SandboxMedia):
 
 
 def _show_account(*, is_guest: bool) -> dict[str, object]:
-    """As on the real platform, a stranger is a guest with a user id."""
+    """As on the real platform, a client without a login is a guest with a user id."""
     return {"guest": is_guest, "user_id": "5f00000000000000000000aa", "nickname": "" if is_guest else "沙盒用户"}
 
 

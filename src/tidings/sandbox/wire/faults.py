@@ -21,7 +21,7 @@ class FaultKind(StrEnum):
     SLOW = "slow"  # answers as always, after `latency`
     HANG = "hang"  # never answers, until the client goes away or the stand-in is closed
     RESET = "reset"  # resets the connection (RST) without looking at the request
-    RESET_AFTER_ACCEPTING = "reset_after_accepting"  # judges and counts as always, then closes without an answer
+    RESET_AFTER_ACCEPTING = "reset_after_accepting"  # processes the request as always, then closes without an answer
     DRIP = "drip"  # sends the body in pieces of `drip_bytes`, `drip_pause` apart
     TRUNCATE = "truncate"  # promises the whole body, sends half of it and closes
 
@@ -40,7 +40,7 @@ class Fault:
     times: int | None = None
     # Hit each n-th matching request.
     every: int = 1
-    # Spare this many matching requests first.
+    # Skip this many matching requests first.
     after: int = 0
     # Only requests with a URL, keyword or note that contains this text.
     matching: str | None = None

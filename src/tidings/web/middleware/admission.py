@@ -1,7 +1,6 @@
-"""Checks route, method and scope before anything of a body is read, and decides how large the body may be.
-
-FastAPI reads and parses a body before it looks at the scope. A stranger could make the service parse megabytes for a
-route that does not exist, or that their token does not open.
+"""Checks route, method and scope before the body is read, and sets the body's maximum size. FastAPI reads and parses a
+body before it checks the scope. A client could make the service parse megabytes for a route that does not exist, or
+that the token does not allow.
 """
 
 import re
@@ -20,7 +19,7 @@ from tidings.web.errors import ProblemResponse
 from tidings.web.middleware.auth import GRANT, refuse_scope
 from tidings.web.middleware.input import HOOKS, IS_STRANGER, LARGEST_BODY, LARGEST_NOTES, MOST_BYTES, has_body
 
-# A form of somebody who has not signed in, and a body that the route does not use.
+# A form without a session, and a body that the route does not use.
 LARGEST_UNUSED: Final = 64 * 1024
 
 _NOTES_PATHS: Final = frozenset({"/workflow/sources", "/workflow/candidates/settle"})
@@ -74,7 +73,7 @@ def _list_routes(app: FastAPI) -> list[_Route]:
 
 def _find_limit(scope: Scope, operation: dict[str, Any] | None) -> int:
     if scope["path"].startswith(HOOKS):
-        # A push of many commits is long. Without a signature nobody looks at it.
+        # A push of many commits is long. Its body is read only with a signature.
         return LARGEST_BODY if find_signature(Headers(scope=scope)) else LARGEST_UNUSED
     if GRANT not in scope or (operation is not None and "requestBody" not in operation):
         return LARGEST_UNUSED

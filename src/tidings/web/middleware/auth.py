@@ -2,7 +2,7 @@
 
 The middleware asks for one of them before it reads anything else of a request, at every path but the open ones. Each
 route then names with `require` the scopes that it takes. Tokens from the settings and those of the database
-(`core.secrets.tokens`) are worth the same. A session may read everything that its token may read, but it changes
+(`core.secrets.tokens`) have the same rights. A session may read everything that its token may read, but it changes
 something only through the forms of pages, which carry the session's form key.
 """
 
@@ -38,7 +38,7 @@ SIGN_IN: Final = "/sign-in"
 
 # The beginning of a cookie's name that browsers keep to one host.
 _HOST: Final = "__Host-"
-# Everybody may load these, signed in or not.
+# Open without a token or a session.
 _OPEN_PAGES: Final = (SIGN_IN, "/preferences", "/static/")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASK_FOR_TOKEN: Final = {"WWW-Authenticate": 'Bearer realm="tidings"'}
@@ -73,10 +73,9 @@ class Authenticator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AuthMiddleware:
-    """Passes a request with a valid token, or to an open path. Limits wrong tokens per address.
-
-    After too many, a token that a person chose is not even looked at for a minute. A token that Tidings made still
-    passes: nobody can guess it, and nobody can lock out its holders behind the same address.
+    """Passes a request with a valid token, or to an open path. Limits wrong tokens per address. After too many, tokens
+    that a person chose are refused for a minute without a check. Tokens made by Tidings still pass: they cannot be
+    guessed, and their holders must not be locked out by another client at the same address.
     """
 
     app: ASGIApp
@@ -203,7 +202,7 @@ def require(*scopes: Scope, changes_state: bool | None = None) -> Any:
 
 def comes_from_elsewhere(request: Request) -> bool:
     """Whether the browser says that a page of another site made it send this."""
-    # A header that is sent twice could be read either way.
+    # A header that is sent twice is ambiguous.
     return "cross-site" in ",".join(request.headers.getlist("sec-fetch-site")).lower()
 
 

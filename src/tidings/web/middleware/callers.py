@@ -40,7 +40,7 @@ class WrongTries:
         return wait
 
     def find_wait(self, address: str) -> int | None:
-        """The seconds to wait where there have been too many wrong tries already; nothing is counted."""
+        """The seconds to wait if there were too many wrong tries already. Counts nothing."""
         tries = self._tries.get(address, deque[float]())
         left = tries[0] + WINDOW.total_seconds() - self._clock.monotonic() if len(tries) == WRONG_TRIES else 0
         return math.ceil(left) if left > 0 else None
@@ -68,7 +68,7 @@ def find_caller(connection: Connection, *, trusted_proxies: Sequence[Network] = 
 
 
 def is_secure(connection: Connection, *, trusted_proxies: Sequence[Network] = ()) -> bool:
-    """Whether the browser speaks https, with us or with a trusted proxy before us."""
+    """Whether the browser uses https, to us or to a trusted proxy."""
     if connection.get("scheme") == "https":
         return True
     peer = connection.get("client")

@@ -31,13 +31,14 @@ from tidings.web.errors import (
 )
 
 LARGEST_BODY: Final = 1024 * 1024
-# A batch of long articles is larger, and its driver sends it as the crawl API answered it.
+# For a batch of long articles, which a driver sends as the crawl API returned it.
 LARGEST_NOTES: Final = 16 * LARGEST_BODY
 SLOWEST_BODY: Final = timedelta(seconds=30)
 DEEPEST: Final = 32
 MOST_NAMES: Final = 200
 MOST_VALUES: Final = 200_000
-# Of all objects. The parser holds the interpreter until an object is complete, so they are counted before.
+# The most names in all objects. The parser holds the interpreter lock until an object is complete, so they are counted
+# before.
 _MOST_NAMES_IN_ALL: Final = 50_000
 _NAME_END: Final = re.compile(rb"\"\s*+:")
 # A string, also one without an end, or a sign that a value begins after. Linear: no sign is looked at twice.
@@ -45,15 +46,16 @@ _QUOTE: Final = ord('"')
 _VALUE_START: Final = re.compile(rb"\"(?:[^\"\\]++|\\.)*+\"?|[,\[{]", re.DOTALL)
 # Deploy hooks, which a signature opens instead of a token.
 HOOKS: Final = "/hooks/"
-# In a connection: the largest body in bytes; None if nobody reads it.
+# Key of the connection's scope: the largest body in bytes; None if the body is not read.
 MOST_BYTES: Final = "tidings.most_bytes"
-# In a connection: whether neither a token nor a session names the caller.
+# Key of the connection's scope: whether the caller has neither a token nor a session.
 IS_STRANGER: Final = "tidings.is_stranger"
-# Bodies that are under way at once; strangers have their own share. The oldest gives way to a new one.
+# The most bodies that are being received at once, with a share of its own for anonymous callers. The oldest is ended
+# for a new one.
 MOST_BODIES: Final = 64
 
 _DOCUMENT: Final = "tidings.document"
-# Parsing a larger body takes longer than the event loop may stand still.
+# A larger body is parsed in a thread, because that would block the event loop too long.
 _LARGE: Final = 128 * 1024
 # Bodies of notes that are in memory at once.
 _MOST_LARGE_BODIES: Final = 4
@@ -72,7 +74,7 @@ class InputMiddleware:
         self._app = app
         self._slowest = slowest
         self._large_bodies = asyncio.Semaphore(_MOST_LARGE_BODIES)
-        # The time limits of bodies under way, of callers with a name and of strangers, the oldest first.
+        # The time limits of bodies being received, of known and of anonymous callers, the oldest first.
         self._under_way: dict[bool, dict[asyncio.Timeout, None]] = {False: {}, True: {}}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -157,7 +159,7 @@ def _refuse_large(largest: int) -> NoReturn:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body as one message; after it the server's messages, such as a disconnect."""
+    """Return the body as one message, then the server's further messages, such as a disconnect."""
     given = False
 
     async def receive_again() -> Message:
@@ -270,7 +272,8 @@ def _check_scalar(value: object) -> None:
 
 
 def check_query(request: Request) -> None:
-    """Refuse query parameters that the route does not know, or that repeat and are no list. Raises ProblemError."""
+    """Refuse query parameters that the route does not know, or that repeat without being a list. Raises
+    ProblemError."""
     operation = find_operation(request) if request.scope["query_string"] else None
     if operation is None:
         return

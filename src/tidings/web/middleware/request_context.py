@@ -19,7 +19,7 @@ from tidings.web.middleware.input import has_body
 
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
 REQUEST_ID: Final = "X-Request-ID"
-# In a connection: what answered has logged a line of its own, with more in it than ours.
+# Key of the connection's scope: the route has logged a more detailed line itself.
 HAS_OWN_LINE: Final = "tidings.has_own_line"
 # nginx's status for a client that disconnected before the answer.
 GONE: Final = 499
@@ -29,7 +29,7 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 # `auth` logs the first wrong tokens of an address.
 _UNAUTHENTICATED: Final = frozenset({401, 429})
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-# Lines a minute about callers whom neither a token nor a session names.
+# Log lines a minute about callers without a token or a session.
 MOST_LINES: Final = 60
 _HEADERS: Final[Sequence[tuple[str, str]]] = (
     ("X-Content-Type-Options", "nosniff"),
@@ -47,7 +47,7 @@ class RequestContextMiddleware:
         self._app = app
         self._clock = clock
         self._metrics = metrics
-        # When the last lines about strangers were written, in monotonic seconds.
+        # When the last lines about anonymous callers were written, in monotonic seconds.
         self._lines: deque[float] = deque(maxlen=MOST_LINES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,13 +78,14 @@ class RequestContextMiddleware:
         method = exchange.scope["method"] if exchange.scope["method"] in _METHODS else "other"
         route, status = _name_route(exchange.scope), exchange.status or GONE
         self._metrics.observe(method=method, route=route, status=status, seconds=seconds)
-        # Metrics count all requests. A monitor's polling, or a flood of wrong tokens, would fill the log.
+        # Not logged, only counted in the metrics: polling by monitors and floods of wrong tokens would fill the log.
         is_quiet = status in _UNAUTHENTICATED or (method in _READS and status < 400) or HAS_OWN_LINE in exchange.scope
         log = _log.debug if is_quiet or not self._may_write(exchange.scope) else _log.info
         log("http.request", method=method, route=route, status=status, ms=round(seconds * 1000, 1))
 
     def _may_write(self, scope: Scope) -> bool:
-        """Anybody can send a request that is refused: a flood of them must not push everything else out of the log."""
+        """Whether this line may be written: a flood of refused requests must not push everything else out of the
+        log."""
         if GRANT in scope:
             return True
         now = self._clock.monotonic()
@@ -124,7 +125,7 @@ class _Exchange:
         headers.setdefault("Content-Security-Policy", API_POLICY)
         headers[REQUEST_ID] = self._request_id
         if self._body_waits:
-            # Otherwise the server reads a refused body to its end, only to reuse the connection.
+            # Otherwise the server would read a refused body to its end, to reuse the connection.
             headers["Connection"] = "close"
 
 

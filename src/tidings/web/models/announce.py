@@ -24,7 +24,7 @@ IndexNowKey = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^[A-
 
 
 def _read_quota(value: object) -> int | str:
-    """A whole number, or `auto`. Its limits are the site's to check."""
+    """A whole number, or `auto`. `announce.site` checks its limits."""
     if value == AUTO or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise ValueError(f"it must be an integer, or {AUTO}")

@@ -34,7 +34,7 @@ PlatformName = Annotated[
 ]
 NamedText = Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST)]
 Number = Annotated[StrictInt, Field(ge=0, le=10**15), AS_JSON]
-# People open the address of a note, so it is one of the web.
+# A URL that people open in a browser, so only http and https.
 NoteAddress = Annotated[StrictStr, Field(min_length=1, pattern=r"(?i)^https?://")]
 Seconds = Annotated[StrictFloat, Field(ge=0, le=10**12)]
 
@@ -45,7 +45,7 @@ class CollectBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-# The crawl API does not import the writer, so the pattern of a cookie's name stands here too.
+# A copy of the pattern of a cookie's name, because the crawl API does not import the writer.
 ExcludedCookies = Annotated[
     list[Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]],
     Field(max_length=100, description="Names of cookies not to use: those that were refused for this request."),

@@ -1,4 +1,4 @@
-"""What the answers' shapes share: how a value of a pipeline becomes JSON in camelCase."""
+"""The base of answer models: turns a pipeline's value into JSON in camelCase."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +27,7 @@ class AnswerPart(BaseModel):
 
     @classmethod
     def describe(cls, **values: Any) -> Self:
-        """The answer with these values, which have the attributes of its parts."""
+        """The answer built from these values, which have the attributes of its parts."""
         return cls.model_validate(values)
 
     def to_json(self) -> dict[str, Any]:
@@ -37,10 +37,10 @@ class AnswerPart(BaseModel):
 
 @dataclass(frozen=True)
 class Described:
-    """Describes JSON by a type and sends it as it is: a pipeline made it, or an older release stored it."""
+    """Describes JSON by a type, but sends it unchanged: a pipeline made it, or an older release stored it."""
 
     shape: Any
 
     def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> Any:
-        # The serializer hands the value on, because pydantic would leave out what the type does not know.
+        # Return the value unchanged, because pydantic would drop fields that the type does not know.
         return handler.generate_schema(Annotated[self.shape, WrapSerializer(lambda value, _: value), SkipValidation])

@@ -19,7 +19,7 @@ from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_rou
 
 _MOST: Final = 100
 _LEVEL_PREFIX: Final = re.compile("^P[0-9](: |：)")
-# The field of the settings' form that holds the key of a channel; an engine has that of IndexNow.
+# The field of the settings form with the key of each channel. Engines use IndexNow's key.
 _KEY_FIELDS: Final = {"bing": "bingApiKey", "baidu": "baiduToken", "google": "googleCredentials"}
 
 
@@ -49,7 +49,7 @@ def make_alerts_router(dashboard: Dashboard) -> APIRouter:
 
 
 def fold_alerts(alerts: Sequence[OpenCondition], formats: Formats, *, may_change: bool) -> list[dict[str, Any]]:
-    """One card for each cause: an alert of the same site that only repeats a reason is named below the first one."""
+    """One card for each cause: alerts of the same site with the same reason are listed below the first one."""
     cards: list[tuple[OpenCondition, list[OpenCondition]]] = []
     for alert in sorted(alerts, key=lambda each: len(each.reason)):
         site = alert.subject.partition(" at ")[0]
@@ -98,7 +98,7 @@ def name_level(kind: str) -> str:
 
 
 def title_alert(kind: str, subject: str, formats: Formats) -> str:
-    """The kind's title in the page's language, and what it is about, unless that is collect as a whole."""
+    """The kind's title in the page's language, and its subject, unless that is collect as a whole."""
     title = name_kind(kind, formats)
     if subject == SUBJECT:
         return title

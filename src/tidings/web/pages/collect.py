@@ -46,7 +46,7 @@ def make_collect_router(dashboard: Dashboard) -> APIRouter:
 
 
 def name_platform(platform: str, formats: Formats) -> str:
-    """The platform's name as people know it; one from a package keeps its own."""
+    """The platform's common name; a platform of a package keeps its own name."""
     key = f"platform.{platform}"
     return formats.texts(key) if formats.texts.has(key) else platform
 
@@ -58,7 +58,7 @@ def name_error(code: str | None, formats: Formats) -> str:
 
 
 def describe_collection(summary: CollectionSummary, formats: Formats, *, mirrored: bool) -> dict[str, Any] | None:
-    """Collection as the overview shows it; None while nothing is watched and nothing was found."""
+    """Collection for the overview; None if there are no keywords and no data."""
     if summary.is_empty:
         return None
     parts = {
@@ -158,7 +158,7 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
 
 
 async def _check_cookie(dashboard: Dashboard, name: str) -> PageMessage:
-    """Ask the platform who is logged in with this cookie; no note is touched."""
+    """Ask the platform who is logged in with this cookie; reads no note."""
     check = await dashboard.crawler.check_cookie(name)
     if check is None:
         return PageMessage("cookie_unknown", "bad", {"name": name})

@@ -30,7 +30,7 @@ _MOST_DIGITS: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeywordWish:
-    """What the form asks for."""
+    """The values of the form."""
 
     platform: str
     # The words, with the period as a part of them.
@@ -100,7 +100,7 @@ def _add_list(router: APIRouter, dashboard: Dashboard) -> None:
 
 
 async def _confirm(wish: KeywordWish, *, checks: KeywordChecks) -> PageMessage:
-    """Says that the keyword is watched, and warns if the platform's cookies do not suffice."""
+    """The message that the keyword is watched, with a warning if the platform's cookies are not enough."""
     values = {"keyword": wish.keyword}
     overload = await checks.find_overload(wish.platform)
     if overload is None:
@@ -155,7 +155,7 @@ def _add_changes(router: APIRouter, dashboard: Dashboard) -> None:
 
 
 def _read_plan(form: FormValues) -> RefreshPlan | None:
-    """How notes are followed; None keeps what the keyword has. Raises CrawlError."""
+    """The refresh plan; None keeps the keyword's present one. Raises CrawlError."""
     every = form.get("refresh")
     if not every:
         return None
@@ -188,7 +188,7 @@ def _check_keyword(form: FormValues, formats: Formats, *, checks: KeywordChecks)
 
 
 def _check_wish(wish: KeywordWish, formats: Formats, *, checks: KeywordChecks) -> dict[str, str]:
-    """Whether the platform can do it, as things are."""
+    """Whether the platform can do it with the present settings."""
     try:
         checks.check(wish.platform, wish.keyword, comments=wish.comments)
     except CrawlError as error:

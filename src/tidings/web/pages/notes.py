@@ -1,7 +1,7 @@
 """Collected notes: search, filters and pages; one note with its counts, comments and the addresses of its images;
 deletion.
 
-Images are never loaded: their addresses belong to platforms, which would learn who reads.
+Images are never loaded, because platforms would then see who reads the notes.
 """
 
 import re
@@ -55,7 +55,7 @@ def make_notes_pages_router(dashboard: Dashboard) -> APIRouter:
 
 
 def locate_note(platform: str, note_id: str) -> str:
-    """The address of a note's page; an id may hold any sign."""
+    """The URL of a note's page; an id may contain any character."""
     return f"/notes/{quote(platform, safe='')}/{quote(note_id, safe='')}"
 
 
@@ -287,7 +287,7 @@ def _describe_comments(
 
 
 def _describe_comment(comment: Comment, formats: Formats) -> list[str]:
-    """Who wrote it, when and where, and how many like it, as far as the platform says."""
+    """A comment's author, time, place and likes, as far as the platform says."""
     texts = formats.texts
     facts = [
         texts("note.reply") if comment.parent_id else "",
@@ -316,7 +316,7 @@ def _describe_facts(stored: StoredNote, formats: Formats) -> list[tuple[str, Any
 
 
 def _describe_record(stored: StoredNote, formats: Formats) -> list[tuple[str, str]]:
-    """What only a program needs to know of a note."""
+    """The fields of a note that only programs need."""
     facts = (("version", f"v{stored.version}"), ("key", stored.idempotency_key))
     return [(formats.texts(f"note.fact.{name}"), value) for name, value in facts if value]
 

@@ -67,14 +67,14 @@ class ChannelCell:
 
 @dataclass(frozen=True, slots=True)
 class SiteQuery:
-    """What a person asks of the list of sites, as it stands in the address."""
+    """The search and filters of the list of sites, as in the URL's query."""
 
     path: str
     search: str = ""
-    # A segment; an unknown one filters nothing.
+    # A filter by state; an unknown one filters nothing.
     state: str = ""
     sort: str = ""
-    # How many sites are left out before the page.
+    # How many sites come before the page.
     start: int = 0
     group: str = ""
 
@@ -92,7 +92,7 @@ class SiteQuery:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The fields of the address without the page."""
+        """The fields of the query without the page."""
         sort = "" if self.order is SiteOrder.URGENT else self.order.value
         return {"q": self.search, "state": self.state, "group": self.group, "sort": sort}
 

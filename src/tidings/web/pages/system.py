@@ -25,11 +25,11 @@ from tidings.web.pages.view.texts import OPERATIONS
 _PAGE: Final = 25
 # A heartbeat comes every minute.
 _SILENT: Final = timedelta(minutes=3)
-# What the list of executions can be narrowed to; the kinds are those of the pipelines.
+# Filters of the list of executions, with the kinds of each pipeline.
 _KINDS: Final[Mapping[str, Sequence[str]]] = {"announce": (ANNOUNCE, CORRECTION), "collect": (COLLECT, MIRROR)}
 _TROUBLE: Final = "trouble"
 _SEGMENTS: Final = ("", *_KINDS, _TROUBLE)
-# The group of a setting is the first with a beginning of its name; all others belong to the service.
+# A setting belongs to the first group with a prefix of its name; all others belong to the service.
 _SETTING_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "sending": (
         *("MAX_CONCURRENT_REQUESTS", "REQUEST_INTERVAL_MS", "MAX_RETRIES", "CACHE_TTL_DAYS", "TIDINGS_RESUBMIT"),
@@ -148,7 +148,8 @@ def _describe_worker(worker: WorkerState, formats: Formats) -> dict[str, Any]:
 
 
 def _name_workflow(workflow: str, formats: Formats) -> str:
-    """A workflow of collect as people know it: `collect:bilibili` by its platform. An external one keeps its name."""
+    """The name of a workflow of collect for people: `collect:bilibili` shows its platform. An external one keeps its
+    name."""
     task, _, platform = workflow.partition(":")
     key = f"execution.task.{task}" if platform or task != COLLECT else "execution.task.all"
     if not formats.texts.has(key):

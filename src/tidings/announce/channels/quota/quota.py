@@ -347,5 +347,6 @@ def select_elsewhere(terms: QuotaTerms, *, site: Any, project: Any, day: Any) ->
 
 
 def read_limit(allowed: int | None, *, configured: int) -> int:
-    """The limit of a day. A channel's limit of 0 applies only to its own day; the next day is tried again."""
+    """The limit of a day: the channel's own, if it named one, else the configured one. At least 1, so that a channel is
+    tried again after a limit of 0."""
     return configured if allowed is None else max(1, allowed)

@@ -75,7 +75,7 @@ def _add_actions(router: APIRouter, dashboard: Dashboard) -> None:
 
 
 def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
-    """What cannot be undone: a page asks first."""
+    """The actions that cannot be undone, with a confirmation page."""
     installation, renderer = dashboard.installation, dashboard.renderer
 
     async def ask_about(
@@ -106,7 +106,7 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
             site,
             "forget",
             hidden={"since": to_text(at), "channel": chosen.value},
-            # As the form asked for it: a time in UTC, with its year.
+            # As in the form: a time in UTC, with its year.
             since=formats.utc_time(at),
             channel=formats.texts("confirm.all_channels" if chosen is ChannelChoice.ALL else f"channel.{chosen.value}"),
             n=formats.number(count),

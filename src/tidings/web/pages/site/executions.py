@@ -107,7 +107,7 @@ def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]
         "has_trouble": any(each["reason"] for each in engines),
         "facts": [
             (texts("execution.fact.duration"), formats.duration(None if ended is None else ended - record.started_at)),
-            # Of most there are none on most days.
+            # Most of these are zero on most days.
             *((texts(f"execution.fact.{name}"), formats.number(n)) for name, n in numbers.items() if n),
         ],
         "can_forget": bool(result.get("submitted")) and record.status is not ExecutionStatus.RUNNING,

@@ -1,4 +1,4 @@
-"""The fields of a site's settings form: how each is shown, and how what was typed becomes a change of the document.
+"""The fields of a site's settings form: how each is shown, and how an entered value becomes a change of the document.
 
 Names are those of the site's document. Label and hint stand in the catalogue, under `setting` and the field's name.
 """
@@ -17,7 +17,7 @@ from tidings.web.pages.view.forms import FormValues
 
 # A ticked box of this name and a field's name empties a secret.
 CLEAR: Final = "clear."
-# Rules name the first sitemap where the form has all of them.
+# Errors name the first sitemap; in the form one field has all of them.
 _ALIASES: Final = {"sitemapUrl": "sitemapUrls"}
 
 
@@ -43,11 +43,11 @@ class SettingField:
     choices: Sequence[str] = ()
     # A number may also be this word.
     word: str = ""
-    # A secret that the site can do without.
+    # The secret is optional, so the form can delete it.
     can_clear: bool = False
 
     def read(self, form: FormValues) -> Any:
-        """The value that was typed; None resets the field to its default. Raises SiteError."""
+        """The entered value; None resets the field to its default. Raises SiteError."""
         match self.kind:
             case FieldKind.SWITCH:
                 return form.has(self.name)

@@ -29,7 +29,7 @@ _SHOWN_PAGES = 20
 
 @dataclass(frozen=True, slots=True)
 class Wizard:
-    """How far the person is. `step` is 1 to 4."""
+    """The state of the wizard. `step` is 1 to 4."""
 
     step: int
     sitemap: str = ""
@@ -37,7 +37,7 @@ class Wizard:
     host: str = ""
     # Where the key file has to be.
     key_location: str = ""
-    # What the key file's check said; None before the first check.
+    # The result of the key file's check; None before the first check.
     finding: SiteFinding | None = None
     # It said that the file is in place.
     has_key_file: bool = False

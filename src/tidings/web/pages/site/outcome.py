@@ -1,4 +1,4 @@
-"""What an execution of a site did, as its row and its page say it: due, accepted, failed, and why not all is well."""
+"""The outcome of an execution for its row and its page: due, accepted, failed, and why it did not succeed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from tidings.web.pages.view.formats import Formats
 
 @dataclass(frozen=True, slots=True)
 class SiteOutcome:
-    """The figures of one execution. None: it did not come so far, or still runs."""
+    """The figures of one execution. None if it did not get that far, or still runs."""
 
     # Pages that were new or changed, or had left the sitemap.
     due: int | None
     # Different pages that any engine or channel took.
     accepted: int | None
-    # Where these are more than were due: how many came from where.
+    # If more were accepted than due: where the others came from.
     accepted_text: str
     # URLs that were not taken, each once for each engine or channel, as in the list of failed URLs.
     failed: int | None
-    # Those that no engine has taken at all; None where that says nothing new.
+    # Those that no engine has taken at all; None if that number adds nothing.
     failed_text: str
     # Why it did not succeed; empty where it did.
     reason: str
@@ -29,7 +29,7 @@ class SiteOutcome:
 
 def describe_outcome(status: ExecutionStatus, result: Mapping[str, Any], formats: Formats) -> SiteOutcome:
     if status is ExecutionStatus.RUNNING:
-        # Its progress is told live, and a figure that stands still beside it would contradict it.
+        # Its progress is shown live, and a static figure beside it would contradict it.
         return SiteOutcome(None, None, "", None, "", "")
     accepted = result.get("submitted")
     due = result["new"] + result.get("removed", 0) if "new" in result else None

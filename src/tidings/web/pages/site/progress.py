@@ -51,7 +51,7 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
     """Percent, one sentence, the steps, and the numbers of each engine."""
     due, engines = result.get("new") or 0, list_engines(result, formats)
     shares = _list_shares(engines, due=due)
-    # Every engine gets every page, so the sentence counts what the percentage counts.
+    # Every engine gets every page, so sentence and percentage count the same.
     sent, wanted = sum(shares) if shares else result.get("submitted") or 0, due * max(len(shares), 1)
     for engine in engines:
         engine["state"] = _find_state(engine, due=due, is_read=bool(result.get("files")))
@@ -90,7 +90,8 @@ def _find_percent(engines: Sequence[Mapping[str, Any]], *, sent: int, wanted: in
 
 
 def _list_shares(engines: Sequence[Mapping[str, Any]], *, due: int) -> list[int]:
-    """How many of the due pages each engine has had. A channel with a quota, or an engine that refuses, is none."""
+    """How many of the due pages each engine has processed, without channels with a quota and engines that refuse the
+    key."""
     return [
         min(due, (engine["accepted"] or 0) + (engine["failed"] or 0))
         for engine in engines
@@ -153,7 +154,7 @@ def _show_mean(milliseconds: float | None, formats: Formats) -> str:
 
 
 def _explain_quota(stats: Mapping[str, Any], formats: Formats) -> str:
-    """That the day's quota is used up, where this alone kept the channel from sending; else empty."""
+    """That the day's quota is exhausted, if only this kept the channel from sending; else empty."""
     quota = stats.get("quota")
     if stats.get("requests") or stats.get("success") or not quota or quota["remaining"]:
         return ""
@@ -163,7 +164,7 @@ def _explain_quota(stats: Mapping[str, Any], formats: Formats) -> str:
 
 
 def list_engines(result: Mapping[str, Any], formats: Formats) -> list[dict[str, Any]]:
-    """Engines, and channels with a quota as some of them, with their figures."""
+    """Engines and channels with a quota, with their figures."""
     stats = [(kind.channel, result.get(f"{kind.channel}Stats")) for kind in RANKED_KINDS]
     return [
         *(_describe_engine(each, formats) for each in result.get("engines", ())),

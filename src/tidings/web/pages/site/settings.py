@@ -24,7 +24,7 @@ class SettingGroup:
     name: str
     # Whether the channel or the check is on; None for a group without such a state.
     is_on: bool | None
-    # It holds what every site has, or a problem.
+    # Whether it is open at first: it has fields of every site, or a problem.
     is_open: bool
 
 
@@ -70,7 +70,7 @@ def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
 
 
 def show_problem(form: FormValues, error: SiteError, formats: Formats) -> FormState:
-    """What was typed, but for secrets, with the problem at its field."""
+    """The form with the entered values, except secrets, and the problem at its field."""
     values = {name: form.get(name) for name in form.fields if name not in SECRETS | {"form_key"}}
     name = find_field(error)
     return FormState(

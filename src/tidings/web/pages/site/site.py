@@ -116,7 +116,7 @@ def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any
                 ),
                 "accepted": accepted,
                 "failed": failed,
-                # Of an odd number the first has a line to itself.
+                # If their number is odd, the first has a row of its own.
                 "is_wide": at == 0 and len(summary.channels) % 2 == 1,
                 "chart": draw_large_bars(accepted, failed, can_fail=any_failed),
             }
@@ -138,7 +138,7 @@ def _describe_quotas(summary: SiteSummary, formats: Formats) -> list[dict[str, A
 def _describe_facts(
     site: Site, summary: SiteSummary, formats: Formats, *, spread: timedelta
 ) -> list[tuple[str, Any, str]]:
-    """Name, value, and how it is shown: beside the name, below it (`long`), or not at all (`secret`)."""
+    """Name, value, and form: beside the name, below it (`long`), or hidden (`secret`)."""
     texts = formats.texts
     keys: list[tuple[str, Any, str]] = [
         (texts(f"site.fact.{name}_key"), "", "secret") if enabled else (texts(f"channel.{name}"), texts("word.off"), "")
@@ -161,7 +161,7 @@ def _describe_facts(
 
 
 def _describe_next(summary: SiteSummary, spread: timedelta, formats: Formats) -> Markup:
-    """When it runs next, and why that is not the schedule's very minute."""
+    """When it runs next, and why that is not exactly the schedule's minute."""
     if summary.next_at is None or not spread:
         return formats.time(summary.next_at)
     reason = formats.texts("site.spread", span=formats.span(spread))
@@ -169,7 +169,7 @@ def _describe_next(summary: SiteSummary, spread: timedelta, formats: Formats) ->
 
 
 def _describe_extras(site: Site, formats: Formats) -> list[tuple[str, Any, str]]:
-    """What most sites do not use."""
+    """Settings that most sites do not use."""
     texts, check = formats.texts, site.page_check
     extras: list[tuple[str, Any, str]] = []
     if check.mode is not PageCheckMode.OFF:

@@ -54,7 +54,7 @@ class SiteView:
         grant = require_scope(request, Scope.VIEWER)
         site = await dashboard.require_site(site_id)
         if not grant.allows_group(site.group):
-            # Of other groups a viewer learns nothing, not even that a site exists.
+            # A viewer of one group must not learn whether a site of another group exists.
             problem(404, "unknown_site", "there is no site of this id")
         installation = dashboard.installation
         summary = await find_summary(installation.database, site.number, clock=installation.clock)
@@ -90,14 +90,14 @@ class SiteView:
         }
 
     def find_progress(self, records: Sequence[ExecutionRecord]) -> dict[str, Any] | None:
-        """The progress of the running execution among these, with the worker that is at it."""
+        """The progress of the running execution among these, with its worker."""
         running = next((each for each in records if each.status is ExecutionStatus.RUNNING), None)
         if running is None:
             return None
         return {**self.describe_progress(running), "worker": self.summary.running_worker}
 
     def describe_progress(self, record: ExecutionRecord) -> dict[str, Any]:
-        # A stream outlives the time at which its page was made.
+        # The present time, because a stream lasts longer than its page's time is valid.
         formats = replace(self.formats, now=self._installation.clock.now())
         return describe_progress(record, self.read_result(record), formats)
 

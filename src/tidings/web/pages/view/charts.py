@@ -1,6 +1,6 @@
 """Charts as geometry: coordinates for SVG attributes. Templates draw them; nothing here knows HTML.
 
-Accepted pages stand above the line and failed ones hang below it, so position tells them apart, not colour alone.
+Accepted pages are above the line and failed ones below it, so that position distinguishes them, not only colour.
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ class LargeBars:
 def draw_large_bars(accepted: Sequence[int], failed: Sequence[int], *, can_fail: bool = True) -> LargeBars:
     """Bars with three grid lines at round numbers. Failed pages share the scale, at least 3 and at most 18 high.
 
-    `can_fail`: room for them is kept, so that charts beside each other agree.
+    `can_fail`: keep room for failed pages, so that neighbouring charts align.
     """
     top, plot, below = 8, 88, 28 if can_fail else 12
     ceiling = find_ceiling(max(*accepted, *([] if any(accepted) else failed), 1))

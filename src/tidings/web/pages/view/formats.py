@@ -15,7 +15,7 @@ UNKNOWN = "–"
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAY = timedelta(days=1)
-# A word, not a host or an address.
+# A word, not a host or a URL.
 _BEGINNING = re.compile(r"^[a-z]+(?= )")
 _CODE = re.compile("`([^`]+)`")
 _JSON_MESSAGE = re.compile(r'\{[^{}]*"[Mm]essage"\s*:\s*"((?:[^"\\]|\\.)*)(?:"[^{}]*\}|$)')
@@ -65,7 +65,7 @@ class Formats:
         )
 
     def explain(self, *texts: str | None) -> str:
-        """As `say`, for what Tidings itself says: the first word begins with a capital."""
+        """As `say`, for Tidings' own texts: the first word begins with a capital."""
         return self.begin(self.say(*texts))
 
     def begin(self, text: str) -> str:
@@ -99,7 +99,7 @@ class Formats:
         return UNKNOWN if share is None else f"{share * 100:.1f}%"
 
     def date(self, day: date) -> str:
-        """A day: with its year only when that is another year."""
+        """A day; with its year if that is not the present one."""
         this_year = day.year == self.now.astimezone(self.zone).year
         if self.is_chinese:
             return f"{day.month}月{day.day}日" if this_year else f"{day.year}年{day.month}月{day.day}日"
@@ -115,7 +115,7 @@ class Formats:
         return f"{self.date(local.date())} {local:%H:%M}"
 
     def utc_time(self, at: datetime) -> str:
-        """A time in UTC with its year, for what is asked and answered in UTC."""
+        """A time in UTC with its year, for forms that use UTC."""
         utc = at.astimezone(UTC)
         if self.is_chinese:
             return f"{utc.year}年{utc.month}月{utc.day}日 {utc:%H:%M}（UTC）"
@@ -168,7 +168,7 @@ class Formats:
 
 
 def describe_schedule(schedule: str, formats: Formats) -> Markup:
-    """The usual schedules in words, with the cron expression on hover; the others as they are."""
+    """Common schedules in words, with the cron expression on hover; others as cron expressions."""
     minute, hour, *rest = schedule.split()
     if rest != ["*", "*", "*"] or not minute.isdigit() or not (hour.isdigit() or hour == "*"):
         return escape(formats.texts("site.schedule_cron", cron=schedule))

@@ -16,7 +16,7 @@ MOST_FIELDS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FormValues:
-    """The fields of a form that was sent."""
+    """The fields of a submitted form."""
 
     fields: Mapping[str, Sequence[str]]
 
@@ -34,7 +34,7 @@ class FormValues:
 
 @dataclass(frozen=True, slots=True)
 class FormState:
-    """A form as a page shows it: values that were typed, labels, and the problem of each field that has one."""
+    """A form as a page shows it: entered values, labels, and the problem of each field that has one."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)

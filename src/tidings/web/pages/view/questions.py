@@ -1,4 +1,4 @@
-"""The page that asks before something is done that cannot be undone. It works without script."""
+"""The confirmation page for actions that cannot be undone. It works without script."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _PARTS: Final = ("title", "text", "button")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What would be done, to what, and where the answer goes."""
+    """The action, its subject, and the target of the form."""
 
     # Key of the catalogue: `confirm.{key}.title`, `.text` and `.button`.
     key: str
@@ -23,15 +23,15 @@ class Question:
     values: Mapping[str, str]
     # Where the form is sent.
     action: str
-    # The menu's list that the thing is in: its address and the key of its name.
+    # The list in the menu that the subject belongs to: its URL and the key of its name.
     list_href: str
     list_key: str
-    # The page of the thing itself, and its name there; empty where it has none.
+    # The page of the subject, and its name; empty if it has none.
     back: str = ""
     name: str = ""
     # Fields that the form sends.
     hidden: Mapping[str, str] = field(default_factory=dict)
-    # Has to be typed; empty where a press of the button is enough.
+    # The text that must be typed; empty if the button is enough.
     typed_name: str = ""
 
 

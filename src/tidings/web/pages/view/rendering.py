@@ -57,9 +57,9 @@ class Assets:
 
 @dataclass(frozen=True, slots=True)
 class PageMessage:
-    """A message above the page after a form was sent: a key of the catalogue and the values that it shows."""
+    """A message above the page after a form was submitted: a key of the catalogue and its values."""
 
-    # `message.{key}.title`, and `message.{key}.text` where it has more to say.
+    # `message.{key}.title`, and if it exists `message.{key}.text`.
     key: str
     tone: str = "ok"
     values: Mapping[str, str] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class PageRenderer:
 
 
 def set_preference(response: Response, name: str, value: str) -> None:
-    """Keep a person's choice of language or theme for a year."""
+    """Store a person's choice of language or theme for a year."""
     response.set_cookie(name, value, max_age=_YEAR, samesite="lax")
 
 
@@ -221,7 +221,7 @@ def check_local(path: str) -> str:
 
 
 def _read_target(request: Request) -> str:
-    """Where the forms of language and theme lead back to; the answer to a form has no address of its own."""
+    """The page to which the forms of language and theme return. An answer to a form has no URL of its own."""
     if request.method != "GET":
         return "/"
     query = request.scope["query_string"].decode("latin-1")

@@ -1,4 +1,4 @@
-"""What every page route shares: its services, problems as pages, and the frame's numbers."""
+"""The common part of all page routes: services, problems as pages, and the frame's numbers."""
 
 from dataclasses import dataclass
 from typing import Any, Final

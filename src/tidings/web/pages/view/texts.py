@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 CATALOGUES: Final = Path(__file__).parents[1] / "texts"
-# Chinese for the rules that what was typed into a form may break.
+# Chinese for the rules of form fields.
 RULES: Final = CATALOGUES / "rules.zh.toml"
 # Chinese for the summaries of the API's operations.
 OPERATIONS: Final = CATALOGUES / "operations.zh.toml"

@@ -19,7 +19,7 @@ from tidings.web.routes.announce.site_lookup import SiteId
 
 HOOK_PATH: Final = "/hooks/{site_id}"
 
-# Checked where there is no site or no secret, so that both take the same time. Nobody knows it.
+# Checked if there is no site or no secret, so that every refusal takes the same time. Such a hook is always refused.
 _NO_SECRET: Final = Secret(hashlib.sha256(b"no secret").hexdigest())
 
 

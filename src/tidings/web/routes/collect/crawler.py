@@ -24,14 +24,14 @@ from tidings.web.models.crawler import (
     SearchBody,
 )
 
-# A driver of the writer's routes needs these too, and no second token for them.
+# A driver of the writer's routes needs these too, with the same token.
 CrawlGrant = Annotated[Grant, require(Scope.CRAWL, Scope.WORKFLOW)]
 
 _FAILURES: Final = problem_answers(502, 503, 504)
 
 
 class CrawlResponse(EnvelopeResponse):
-    """The answer to a crawl, of which the crawler has logged a line under the same request id."""
+    """The answer to a crawl, which the crawler has already logged under the same request id."""
 
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
         connection[HAS_OWN_LINE] = True

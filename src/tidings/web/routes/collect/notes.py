@@ -40,7 +40,7 @@ TimeText = Annotated[datetime, PlainValidator(_read_time), WithJsonSchema({"type
 
 
 class NoteIdConvertor(PathConvertor):
-    """An id, which may hold slashes, but is not the address of the comments of another."""
+    """A note id, which may contain slashes, but does not match the path of another note's comments."""
 
     regex = ".*(?<!/comments)"
 
