@@ -288,7 +288,9 @@ async def test_a_platform_that_lacks_a_package_costs_no_cookie(
         found = await crawler.search("xiaohongshu", "生活")
     errors = [answer.error for answer in refused if answer.error is not None]
     assert [(error.code, error.retryable) for error in errors] == [(ErrorCode.PLATFORM_ERROR, True)] * 2
-    assert all("pip install 'tidings[xiaohongshu]'" in error.message for error in errors)
+    assert all(
+        "pip install --no-deps --require-hashes -r requirements/xiaohongshu.txt" in error.message for error in errors
+    )
     assert [answer.meta.cookie_used for answer in (*refused, found)] == [None, None, "one"]
     assert found.success
 

@@ -216,4 +216,4 @@ def test_without_the_package_that_signs_the_message_says_how_to_get_it(
     with pytest.raises(CrawlError) as raised:
         Xiaohongshu(make_tools(client))
     assert raised.value.code == ErrorCode.PLATFORM_ERROR
-    assert "pip install 'tidings[xiaohongshu]'" in raised.value.message
+    assert "pip install --no-deps --require-hashes -r requirements/xiaohongshu.txt" in raised.value.message
