@@ -348,7 +348,7 @@ class Started:
     live: LiveExecutions
 
     async def wait(self) -> ExecutionRecord:
-        """Wait for its end, in whichever process. A caller that stops waiting does not stop the execution. Raises
+        """Wait for its end, in any process. A caller that stops waiting does not stop the execution. Raises
         ExecutionLostError if it was deleted before it began.
         """
         while True:

@@ -62,7 +62,7 @@ class FoundSecret:
 
 
 class Patterns(Enum):
-    """Which text counts as a secret although nobody knows it."""
+    """Which unknown text counts as a secret."""
 
     # For what Tidings writes: after a well-known cookie's name and `=`, only the redaction is allowed.
     STRICT = auto()

@@ -135,7 +135,7 @@ def _load_translator() -> Translator:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most so many columns. A word that is longer stays whole."""
+    """Lines of at most this many columns. A longer word stays whole."""
     lines, used = [""], 0
     for unit in _UNIT.findall(text):
         size = _measure(unit)

@@ -1,6 +1,6 @@
 """The error codes of collect, the rule for each code, and CrawlError, the one exception that carries a code.
 
-The code that knows the fact raises; nobody parses a message.
+The code that detects a failure raises it with its code; no caller parses a message.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,8 +88,8 @@ class CrawlError(Exception):
     """A search or a detail without a result. The message is for a person and holds nothing of a platform's answer.
 
     `blames_cookie`: the platform refused the account, which counts against the cookie. `captcha`: the platform also
-    asks for a captcha, so the cookie must cool at once. `blocked`: the platform blocks this machine for now, whatever
-    is asked. `retry_after`: how long the platform or site asks us to wait.
+    asks for a captcha, so the cookie must cool at once. `blocked`: the platform blocks all requests of this machine for
+    now. `retry_after`: how long the platform or site asks us to wait.
     """
 
     def __init__(

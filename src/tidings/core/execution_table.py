@@ -45,7 +45,7 @@ had_trouble = text("status NOT IN ('running', 'succeeded')")
 
 # The holder of an execution that waits for a worker.
 QUEUED = "queue"
-# The reason of a stop that somebody asked for.
+# The reason of a requested stop.
 STOPPED_BY_PERSON = "somebody stopped it"
 # This many executions of a workflow stay, however old they are.
 KEPT = 30

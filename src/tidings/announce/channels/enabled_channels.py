@@ -33,7 +33,7 @@ def list_page_channels(site: Site) -> frozenset[Channel]:
 def choose_channels(site: Site, choice: ChannelChoice, *, given: bool = False) -> frozenset[Channel]:
     """The channels of an execution of this site. Raises ChannelDisabledError.
 
-    `given`: it is about pages that somebody names, so no sitemap is submitted to Google.
+    `given`: the execution is for given pages, so no sitemap is submitted to Google.
     """
     enabled = list_page_channels(site)
     if site.google.key is not None and not given:

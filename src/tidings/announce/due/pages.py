@@ -20,7 +20,7 @@ from tidings.announce.sitemap.lastmod import parse_latest
 from tidings.core.net.addresses import MAX_URL_LENGTH, UrlError, parse_url
 
 NO_LASTMOD = -1
-# Hashes are near to each other if they share so many of their first bits.
+# Hashes count as near to each other if they share this many of their first bits.
 _NEAR_BITS = 6
 
 # Characters that need no check and no encoding in a request.

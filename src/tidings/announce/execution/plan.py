@@ -36,7 +36,7 @@ class _Buffer:
 
 @dataclass(frozen=True, slots=True)
 class _WaitingFile:
-    """A file whose validators are stored once each buffer has written so many pages."""
+    """A file whose validators are stored once each buffer has written this many pages."""
 
     file: DueFile
     targets: Sequence[tuple[_Buffer, int]]

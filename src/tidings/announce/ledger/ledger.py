@@ -74,7 +74,7 @@ class Channel(IntEnum):
 
     @property
     def has_quota(self) -> bool:
-        """Whether it takes only so many pages a day."""
+        """Whether it has a daily quota."""
         return self is not Channel.INDEXNOW
 
 

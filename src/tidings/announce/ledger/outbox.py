@@ -284,7 +284,8 @@ class Outbox:
         attempts: int,
         at: int,
     ) -> None:
-        """The engine did not take the segment's pages in so many attempts; they are not claimed in this execution."""
+        """The engine did not take the segment's pages in this number of attempts; they are not claimed again in this
+        execution."""
         row = await self._read_delivery(connection, segment.delivery)
         failure = {
             "reason": reason,

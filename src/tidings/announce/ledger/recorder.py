@@ -41,7 +41,7 @@ class TakenPages:
 
 @dataclass(frozen=True, slots=True)
 class TakenCount:
-    """Pages that an engine or channel took, and that nobody took before in this execution."""
+    """Pages that an engine or channel took, and that none took before in this execution."""
 
     pages: int = 0
     # Those of them that an earlier execution had planned for IndexNow.
@@ -84,7 +84,7 @@ class Recorder:
     async def record_taken(
         self, connection: AsyncConnection, claimed: ClaimedPages, *, start: int, stop: int, at: datetime
     ) -> TakenCount:
-        """An engine took the pages from `start` to `stop`. Returns how many nobody took before in this execution."""
+        """An engine took the pages from `start` to `stop`. Returns how many none took before in this execution."""
         counts, day, newly_taken = DayCounts(), name_day(at), TakenCount()
         for segment, first in claimed.locate(start, stop):
             pages = claimed.keys.cut(first, first + len(segment.positions))
@@ -101,7 +101,8 @@ class Recorder:
     async def _count_taken(
         self, connection: AsyncConnection, pages: PageKeys, fresh: PageKeys, state: BatchState
     ) -> TakenCount:
-        """How many pages of a segment nobody took before in this execution. Call it before they are entered."""
+        """How many pages of a segment no engine or channel took before in this execution. Call it before they are
+        entered."""
         others, over_indexnow = self.taken.others, self.channel is Channel.INDEXNOW
         if over_indexnow and state.created_in == self.execution:
             return TakenCount(sum(url_hash not in others for url_hash in fresh.hashes) if others else len(fresh))
@@ -126,7 +127,7 @@ class Recorder:
         at: datetime,
         verdict: str | None = None,
     ) -> int:
-        """An engine did not take these pages in so many attempts. Returns how many no engine has taken yet.
+        """An engine did not take these pages in this number of attempts. Returns how many no engine has taken yet.
 
         `verdict` is the name of the engine's verdict, so that people see what to do.
         """

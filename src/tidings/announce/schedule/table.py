@@ -136,7 +136,7 @@ class Schedules:
     database: Database
     _: KW_ONLY
     clock: Clock
-    # Sites of one cron time start within so long.
+    # Sites of one cron time are spread over this long.
     spread: timedelta = SPREAD
     # Between two requests to an engine: many sites are spread over as many of them.
     interval: timedelta = timedelta(0)
@@ -205,7 +205,7 @@ class Schedules:
         return misfits, batch[-1].number if len(batch) == _SYNC_BATCH else None
 
     async def list_due(self, connection: AsyncConnection, *, limit: int) -> list[int]:
-        """The numbers of due sites that are not paused and that nobody executes, the longest due first."""
+        """The numbers of due sites that are neither paused nor running, the longest due first."""
         due = _free_sites.where(self._is_due()).order_by(schedules.c.next_at).limit(limit)
         return list((await connection.execute(due)).scalars())
 

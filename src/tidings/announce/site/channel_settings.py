@@ -1,4 +1,4 @@
-"""Settings of channels that take only so many pages a day: values, and the rules that they must keep.
+"""Settings of channels with a daily quota: values, and their rules.
 
 Every such channel has the same four fields, which are named after it: `bingEnabled`, `bingApiKey`, `bingDailyQuota`,
 `bingPriority`. A channel adds fields of its own.

@@ -12,7 +12,7 @@ from tidings.cli.language import label, say, translate
 from tidings.cli.output import colour_status, escape, format_time, make_table
 
 if TYPE_CHECKING:
-    # Rich is imported when something is shown: with --json, and where nobody watches, nothing is.
+    # Rich is imported only to show something: not with --json, and not without a terminal.
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table

@@ -142,6 +142,6 @@ def _print_next_steps(data_dir: Path, *, console: "Console") -> None:
 
 
 def _show_command(console: "Console", arguments: str, *remark: str) -> None:
-    """A command as it can be typed: `make demo` calls .venv/bin/tidings, which is in nobody's PATH."""
+    """A command as it can be typed: `make demo` calls .venv/bin/tidings, which is not in the PATH."""
     name = sys.argv[0] if "/" in sys.argv[0] and not sys.argv[0].startswith("/") else "tidings"
     console.print(f"  [bold]{name} {arguments}[/]", *(f"  {each}" for each in remark), soft_wrap=True)

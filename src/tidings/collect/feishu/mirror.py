@@ -159,7 +159,7 @@ class FeishuMirror:
         await Loop(clock=self._clock).run(lambda: stop.wait_for(self._deliver_due()), stop)
 
     async def describe(self) -> MirrorStatus:
-        """The status of the mirror, whichever process delivers."""
+        """The status of the mirror over all processes."""
         return await read_mirror_status(self._database, tables=self._parts)
 
     async def _list_due(self) -> list[str]:

@@ -35,7 +35,7 @@ KEYWORD_TABLE: Final = "tbl_keyword"
 EXECUTIONS_KEPT: Final = timedelta(days=30)
 # The writer records every change of candidates and sources. A comparison finds what it missed.
 COMPARE_EVERY: Final = timedelta(hours=1)
-# Nobody records changes of cookies and executions, so these tables are compared more often.
+# Changes of cookies and executions are not recorded, so these tables are compared more often.
 WATCH_EVERY: Final = timedelta(minutes=1)
 
 # A page of changes has at most this many rows.

@@ -28,7 +28,7 @@ class MirrorStatus:
 
 
 async def read_mirror_status(database: Database, *, tables: Collection[str]) -> MirrorStatus:
-    """The status of the mirror, whichever process delivers."""
+    """The status of the mirror over all processes."""
     outbox, failures, state = mirror_outbox.c, mirror_failures.c, mirror_state.c
     pending = select(func.count(), func.min(outbox.created_at)).where(outbox.table_name.in_(tables))
     refusals = select(func.count()).where(failures.table_name.in_(tables))

@@ -99,7 +99,7 @@ class PlatformPauses:
         return pause is not None and not pause.is_closed(at=at)
 
     async def claim_probe(self, connection: AsyncConnection, platform: str, *, at: datetime) -> None:
-        """Let nobody else probe the platform until this probe reports."""
+        """Prevent other probes of the platform until this one reports."""
         statement = update(platform_pauses).where(platform_pauses.c.platform == platform)
         await connection.execute(statement.values(probed_at=to_milliseconds(at)))
 

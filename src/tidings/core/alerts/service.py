@@ -78,9 +78,9 @@ class Alerts:
     async def raise_alert(self, connection: AsyncConnection, alert: Alert, *, after: timedelta = timedelta(0)) -> None:
         """In the caller's transaction: the condition of this kind and subject holds now.
 
-        Once it has held for `after` it fires, also if nobody calls this again: one ERROR line `alert`, and one event
-        for each destination. Raising it again refreshes its reason, action and count.
-        Call `wake` after the commit; otherwise the event leaves up to 15 s later.
+        Once it has held for `after` it fires, even if this is not called again: one ERROR line `alert`, and one event
+        for each destination. Raising it again refreshes its reason, action and count. Call `wake` after the commit;
+        otherwise the event leaves up to 15 s later.
         """
         now, alert = self._clock.now(), self._clean(alert)
         await self._conditions.store(connection, alert, at=now, after=after)

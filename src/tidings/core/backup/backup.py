@@ -181,7 +181,7 @@ async def restore_backup(
 
 
 async def _lock_tables(connection: AsyncConnection) -> None:
-    """Let nobody else write until the end. SQLite's writing transactions are alone already."""
+    """Lock all tables against other writers until the end. On SQLite a writing transaction excludes others anyway."""
     if connection.dialect.name == "postgresql" and (names := await _list_tables(connection)):
         await connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_PATIENCE}'")
         await connection.exec_driver_sql(f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE")

@@ -34,7 +34,7 @@ class ChildLimitError(ChildError):
 
 
 class ChildKilledError(ChildError):
-    """Somebody killed the child: the next try may succeed."""
+    """The child was killed from outside: the next try may succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

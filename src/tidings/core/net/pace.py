@@ -68,7 +68,7 @@ class _Slot:
     # When this process may send, in monotonic seconds, and how much later at most.
     at: float
     leeway: float
-    # The slot in the table: its begin, and `next_at` as long as nobody has reserved after it.
+    # The slot in the table: its begin, and `next_at` as long as no later slot is reserved.
     begins_at: int
     next_at: int
     # The least time to the next request.
@@ -194,7 +194,7 @@ class Pace:
         return await self._move(host, slot, lead=lead) or await self._reserve(host, lead=lead, interval=slot.interval)
 
     async def _give_back(self, host: str, slot: _Slot) -> None:
-        """Free a slot that will not be used, unless somebody has reserved after it."""
+        """Free a slot that will not be used, unless a later one is reserved."""
         await self._write(
             "UPDATE pace SET next_at = :begins_at WHERE host = :host AND next_at = :mine",
             host=host,

@@ -8,7 +8,7 @@ from tidings.core.net.addresses import Url, UrlError, join_url, show_url
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
-# The headers that another origin may see. Harmless ones are listed, because nobody can list all secret ones.
+# The headers that another origin may see. An allow-list, because the secret ones cannot all be listed.
 _HARMLESS_HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "accept-language", "if-modified-since", "if-none-match", "user-agent"}
 )

@@ -58,7 +58,7 @@ class PeriodicJobs:
         ]
 
     async def find_next(self, name: str) -> datetime | None:
-        """When the job is due next; None if nobody ever began it."""
+        """When the job is due next; None if it never began."""
         statement = select(due_jobs.c.next_at).where(due_jobs.c.name == name)
         return read_timestamp(await self._database.fetch_value(statement))
 
@@ -69,7 +69,7 @@ class PeriodicJobs:
 
 
 def any_job_due(names: Collection[str]) -> ColumnElement[bool]:
-    """Whether one of these jobs is due at `now`, in milliseconds; also one that nobody ever began, which has no row."""
+    """Whether one of these jobs is due at `now`, in milliseconds; also one that never began, which has no row."""
     known = or_(*(due_jobs.c.name == name for name in names))
     waiting = select(func.count()).where(known, due_jobs.c.next_at > bindparam("now", type_=BigInteger))
     return waiting.scalar_subquery() < len(names)

@@ -17,7 +17,7 @@ _LONGEST: Final = 2_048
 
 
 def find_signature(headers: Mapping[str, str]) -> str | None:
-    """The signature of a request, whichever service sent it; None if there is none."""
+    """The signature of a request from either service; None if there is none."""
     found = headers.get(GITHUB_HEADER) or headers.get(NETLIFY_HEADER)
     return found if found and len(found) <= _LONGEST else None
 

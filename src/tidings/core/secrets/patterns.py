@@ -1,6 +1,6 @@
-"""Patterns of secrets that nobody registered: cookie pairs, headers, query values, fields with telling names.
-`redaction` handles secrets that are known by value. A rule is tried only if one of its cues is in the lower-case text,
-so that an ordinary line costs a few substring searches. Each rule leaves its own replacements unchanged.
+"""Patterns of unregistered secrets: cookie pairs, headers, query values, fields with telling names. `redaction` handles
+secrets that are known by value. A rule is tried only if one of its cues is in the lower-case text, so that an ordinary
+line costs a few substring searches. Each rule leaves its own replacements unchanged.
 """
 
 import re

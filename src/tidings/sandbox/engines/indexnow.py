@@ -37,7 +37,7 @@ class _KeyFile(Enum):
 
 
 class SandboxEngine(StandIn[Submission]):
-    """One engine. Unless it `checks_keys`, it takes every key, for hosts that nobody can reach from here."""
+    """One engine. Unless it `checks_keys`, it accepts every key, for hosts that cannot be reached from here."""
 
     def __init__(self, name: str, *, checks_keys: bool = True, port: int = 0) -> None:
         super().__init__(name, port=port)

@@ -1,4 +1,4 @@
-"""Authentication: a bearer token in the Authorization header, or the session cookie of somebody who signed in.
+"""Authentication: a bearer token in the Authorization header, or the session cookie of a signed-in person.
 
 The middleware asks for one of them before it reads anything else of a request, at every path but the open ones. Each
 route then names with `require` the scopes that it takes. Tokens from the settings and those of the database

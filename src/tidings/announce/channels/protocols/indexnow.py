@@ -86,7 +86,7 @@ def find_limits(site: Site) -> SendingLimits:
 
 
 def choose_method(method: SubmitMethod, *, count: int) -> SubmitMethod:
-    """GET or POST for so many URLs."""
+    """GET or POST for this number of URLs."""
     if method is not SubmitMethod.AUTO:
         return method
     return SubmitMethod.GET if count == 1 else SubmitMethod.POST

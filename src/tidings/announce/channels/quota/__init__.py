@@ -1,1 +1,1 @@
-"""Channels that take only so many pages a day: their kinds, quotas, choice of pages and status."""
+"""Channels with a daily quota: their kinds, quotas, choice of pages and status."""

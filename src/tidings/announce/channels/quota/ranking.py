@@ -320,7 +320,7 @@ class _Offer:
 def find_likely(lastmods: Sequence[bytes], form: LastmodForm, *, floor: int) -> Sequence[int]:
     """The dated pages whose lastmod may be later than `floor` (milliseconds), by a look at the text alone.
 
-    Lastmods that are not in order compare up to a day, and a year or a month alone is always looked at closely.
+    Lastmods that are not in order compare up to a day, and a year or a month alone is always included.
     """
     if form.in_order or floor < 0:
         return form.dated

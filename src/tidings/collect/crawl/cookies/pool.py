@@ -43,7 +43,7 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class LeasedCookie:
-    """A cookie that nobody else can use until the lease ends. An answer may show its name."""
+    """A cookie that no other request can use until the lease ends. An answer may show its name."""
 
     name: str
     secret: Secret
@@ -203,7 +203,7 @@ class CookiePool:
 
     async def _hold(self, cookie: Cookie, *, stack: AsyncExitStack) -> bool:
         """Hold a cookie until the stack closes. Returns False if another process holds it."""
-        # No await between the choice and this line, so nobody else can have taken it.
+        # No await between the choice and this line, so no other task can have taken it.
         self._held.add(cookie.name)
         async with AsyncExitStack() as attempt:
             attempt.callback(self._release, cookie.name)

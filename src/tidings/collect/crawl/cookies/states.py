@@ -39,9 +39,9 @@ class CookieOutcome(StrEnum):
 class CookieRules:
     """When a cookie cools and when it becomes invalid."""
 
-    # After so many errors in a row it cools.
+    # After this many errors in a row it cools.
     max_consecutive_errors: int = 3
-    # After so many errors in all it is invalid.
+    # After this many errors in all it is invalid.
     max_total_errors: int = 10
     # How long it cools.
     cooling: timedelta = timedelta(minutes=30)

@@ -44,7 +44,7 @@ def _add_actions(router: APIRouter, dashboard: Dashboard) -> None:
 
     @router.post("/sites/{site_id}/executions/{execution_id}/stop")
     async def stop_execution(request: Request, site_id: str, execution_id: str) -> Response:
-        """Ask the execution to end in good order, on whichever machine it runs."""
+        """Ask the execution to end in good order, on any machine."""
         require_scope(request)
         await read_form(request)
         site = await dashboard.require_site(site_id)

@@ -186,7 +186,7 @@ async def _look(dashboard: Dashboard, site: Site, *, check: bool, skip: bool) ->
     if not check:
         return replace(_propose(site), step=3 if skip else 2)
     finding = await check_key_file(site, client=installation.client)
-    # It masks the key for the log; here the person has to see and to open the very address.
+    # The check masks the key for the log; here the person has to see and open the real URL.
     shown = replace(finding, message=finding.message.replace(site.key.hint, site.key.reveal()))
     passed = skip or finding.good
     return replace(_propose(site), step=3 if passed else 2, finding=shown, has_key_file=finding.good)

@@ -50,7 +50,7 @@ class SiteView:
 
     @classmethod
     async def open(cls, dashboard: Dashboard, request: Request, site_id: str) -> Self:
-        """The site of this id, for somebody who may see it. Raises problems 403 and 404."""
+        """The site of this id, if the session may see it. Raises problems 403 and 404."""
         grant = require_scope(request, Scope.VIEWER)
         site = await dashboard.require_site(site_id)
         if not grant.allows_group(site.group):
