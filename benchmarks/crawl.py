@@ -40,7 +40,9 @@ from tidings.wiring.opening import prepare_tables
 PAGE = Path(__file__).parent / "crawl.md"
 RESULTS = Path(__file__).parent / "results"
 MOST_MS = 25.0
-LEAST_SHARE = 1 / 3
+LEAST_SHARE = 1 / 2
+# Beyond it, the machine was too busy: a route that does nothing takes a few milliseconds.
+MOST_EMPTY_MS = 8.0
 MOST_STRETCH = 1.5
 CALLERS = 8
 RATE = 50.0
@@ -138,14 +140,13 @@ class BatchTime:
 def judge_overhead(overhead: Overhead) -> list[Verdict]:
     p99, empty = overhead.detail.seen.p99, overhead.empty.seen.p99
     mark = _mark(p99 < MOST_MS)
-    # A route that does nothing takes a few milliseconds at most, where the machine lets it.
-    if mark is Mark.FAIL and empty > MOST_MS * LEAST_SHARE:
+    if mark is Mark.FAIL and empty > MOST_EMPTY_MS:
         mark = Mark.NOISE
     share = f"{overhead.share:.2f} of them"
     return [
         Verdict(f"detail of a note: p99 under {MOST_MS:.0f} ms", f"{p99:.2f} ms", mark),
         Verdict(
-            "detail of a note: at least 1/3 of the empty route's requests a second",
+            "detail of a note: at least 1/2 of the empty route's requests a second",
             share,
             _mark(overhead.share >= LEAST_SHARE),
         ),

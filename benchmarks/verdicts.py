@@ -12,6 +12,8 @@ from benchmarks.spacing import BARE_INTERVAL, INTERVAL, Spacing
 MOST_BYTES = 128_000_000
 MOST_BYTES_FOR_FIRST = 110_000_000
 MOST_FOR_FIRST = 3.5
+# How much longer than asked a row of requests may take.
+MOST_STRETCH = 0.05
 # How many times the CPU of a re-scan ultimate-sitemap-parser and Scrapy take, at least.
 LEAST_SHARES = {Variant.DIFFERENT: (10, 3.5), Variant.ENTITIES: (7, 2.5), Variant.IMAGES: (7, 2.5)}
 
@@ -19,7 +21,7 @@ LEAST_SHARES = {Variant.DIFFERENT: (10, 3.5), Variant.ENTITIES: (7, 2.5), Varian
 class Mark(StrEnum):
     PASS = "PASS"
     FAIL = "FAIL"
-    NOISE = "NOISE"  # short of the promise by no more than the bare sender was of its own interval
+    NOISE = "NOISE"  # the machine was so busy that this run cannot tell
     NONE = ""  # nothing was promised
 
 
@@ -65,7 +67,9 @@ def judge_spacings(spacings: Sequence[Spacing]) -> list[Verdict]:
             verdicts.append(Verdict(f"for comparison: {spacing.name}", least, Mark.NONE))
             continue
         duration = f"{spacing.duration.total_seconds():.2f} s, {spacing.stretch - 1:+.1%}"
-        in_time = _mark(abs(spacing.stretch - 1) <= 0.05)
+        in_time = _mark(abs(spacing.stretch - 1) <= MOST_STRETCH)
+        if in_time is Mark.FAIL and noise > MOST_STRETCH * INTERVAL:
+            in_time = Mark.NOISE
         verdicts += [
             Verdict(f"{spacing.name}: never less than 100 ms apart", least, _judge_least(spacing, noise=noise)),
             Verdict(f"{spacing.name}: (n − 1) × 100 ms within 5 %", duration, in_time),
