@@ -83,7 +83,10 @@ def describe_alert(alert: OpenCondition, formats: Formats, *, may_change: bool) 
         "title": title_alert(alert.kind, alert.subject, formats),
         # What happened, in the engine's own words where it said something; then what was kept and what to do.
         "text": formats.explain(alert.reason),
-        "advice": formats.explain(formats.texts(kept) if formats.texts.has(kept) else "", alert.action),
+        # A viewer cannot follow the advice.
+        "advice": formats.explain(
+            formats.texts(kept) if formats.texts.has(kept) else "", alert.action if may_change else ""
+        ),
         "also": "",
         "age": formats.lasting(alert.since),
         "href": href,
