@@ -51,7 +51,7 @@ def quota(remaining: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("sent", "bing", "percent", "summary", "state"),
     [
-        (27, {"urlCount": 0, "left": 50, "quota": quota(46)}, 27, "27 of 54 due pages sent", "waits"),
+        (27, {"urlCount": 0, "left": 50, "quota": quota(46)}, 27, "27 of 54 due pages sent, then 46 to Bing", "waits"),
         (54, {"urlCount": 0, "left": 50, "quota": quota(46)}, 54, "IndexNow is done; now Bing", "waits"),
         (54, {"urlCount": 46, "requests": 1, "left": 4, "quota": quota(0)}, 100, "54 of 54 due pages sent", "done"),
         (54, {"urlCount": 0, "left": 50, "quota": quota(0)}, 100, "54 of 54 due pages sent", "skipped"),

@@ -51,18 +51,22 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
     """Percent, one sentence, the steps, and the numbers of each engine."""
     due, engines = result.get("new") or 0, list_engines(result, formats)
     shares = _list_shares(engines, due=due)
-    # Every engine gets every page, so sentence and percentage count the same.
+    # Every engine gets every page. What channels with a quota still get is named after it, and part of the percentage.
     sent, wanted = sum(shares) if shares else result.get("submitted") or 0, due * max(len(shares), 1)
     for engine in engines:
         engine["state"] = _find_state(engine, due=due, is_read=bool(result.get("files")))
     then = [engine["engine"] for engine in engines if engine["to_send"]]
+    names = ("、" if formats.is_chinese else ", ").join(then)
     if record.is_queued:
         summary = formats.texts("progress.queued")
     elif result.get("files") and sent >= wanted and then:
-        summary = formats.texts("progress.quota_channels", channels=("、" if formats.is_chinese else ", ").join(then))
+        summary = formats.texts("progress.quota_channels", channels=names)
     elif due:
         numbers = {"sent": formats.number(sent), "due": formats.number(due), "wanted": formats.number(wanted)}
         summary = formats.texts.count("progress.summary", max(len(shares), 1), **numbers)
+        if then:
+            more = sum(engine["to_send"] for engine in engines)
+            summary = formats.texts("progress.then", summary=summary, more=formats.number(more), channels=names)
     else:
         summary = formats.texts("progress.reading", n=formats.number(result.get("total") or 0))
     for engine in engines:
