@@ -149,7 +149,7 @@ class LimitedProtocol(H11Protocol):
 
 
 def make_protocol(limit: ConnectionLimit) -> type[LimitedProtocol]:
-    """Make a subclass with this limit, because Make a subclass with this limit, because Uvicorn takes a class."""
+    """Make a subclass with this limit, because Uvicorn takes a class."""
     return type("ServerProtocol", (LimitedProtocol,), {"limit": limit})
 
 

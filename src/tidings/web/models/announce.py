@@ -82,7 +82,7 @@ class SiteBody(AnnounceBody):
     group: Text | None = Field(default=None, description="Sites of one customer or team.")
     hook_secret: Text | None = Field(default=None, description="Signs POST /hooks/{site}; GitHub's or Netlify's.")
     page_check: Literal["off", "sample", "all"] | None = Field(
-        default=None, description="Fetch due pages first, and do not announce those that are no page for an index."
+        default=None, description="Fetch due pages first, and do not announce pages that should not be indexed."
     )
     page_check_limit: PageCheckLimit | None = None
     bing_enabled: StrictBool | None = None

@@ -9,7 +9,7 @@ class StoredNoteDocument(NoteDocument):
     """A collected note in its latest version, with the counts of its last reading, and how it was collected."""
 
     keyword: str = Field(description="The keyword that found it first.")
-    version: int = Field(description="1, and one more each time its text changed.")
+    version: int = Field(description="Begins with 1, and grows with each change of title or text.")
     idempotency_key: str
     collected_at: str
 

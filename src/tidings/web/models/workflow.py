@@ -79,7 +79,7 @@ class FailureFields(CollectBody):
     blocked: StrictBool = Field(default=False, description="The platform blocks this machine for now: it is paused.")
     asked: StrictBool = Field(
         default=True,
-        description="False if the request still waited for a cookie or a turn: the failure counts for nobody.",
+        description="False if the request still waited for a cookie or a turn: then it counts against nothing.",
     )
     retry_after: RetryAfter = None
 

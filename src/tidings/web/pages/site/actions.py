@@ -141,9 +141,7 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
         if form.get("name") != site.id:
             return renderer.redirect(f"{locate_site(site.id)}/remove/confirm", PageMessage("name_wrong", "bad"))
         if installation.is_from_environment(site.id):
-            problem(
-                409, "from_environment", "this site is set up by SITEMAP_URL and its fellow variables; change those"
-            )
+            problem(409, "from_environment", "this site is set up by SITEMAP_URL and related variables; change those")
         await installation.service.remove(site)
         await installation.tokens.revoke(Scope.SITE, site=site.number)
         return renderer.redirect("/sites", PageMessage("removed", values={"site": site.id}))
