@@ -18,6 +18,9 @@ from tidings.core.alerts.events import Alert
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.wire.faults import Fault
+from tidings.web.middleware.callers import WRONG_TRIES
+from tidings.web.middleware.input import LARGEST_BODY
+from tidings.web.pages.view.forms import LARGEST_FORM
 
 ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 LARGEST_PAGE = 100_000
@@ -357,6 +360,24 @@ async def test_who_may_not_see_a_page_can_sign_in_with_another_token(api: ApiSta
     await browser.post("/sign-out")
     await browser.sign_in(viewer)
     assert 'action="/sign-out"' in (await browser.get("/settings")).text.partition("<main")[2]
+
+
+@pytest.mark.parametrize("wrong", ["large form", "large body", "token"])
+async def test_what_is_wrong_with_a_request_is_said_in_chinese(api: ApiStage, browser: Browser, wrong: str) -> None:
+    """C24: also where no route saw the request."""
+    browser.cookies["language"] = "zh"
+    if wrong == "token":
+        browser.cookies = {"language": "zh"}
+        browser.headers = [("Authorization", f"Bearer {'wrong' * 8}")]
+        pages = [await browser.get("/sites") for _ in range(WRONG_TRIES + 1)]
+        assert {page.status for page in pages} == {401, 429}
+    else:
+        size = LARGEST_FORM if wrong == "large form" else LARGEST_BODY
+        pages = [await browser.post("/keywords", keyword="a" * size)]
+    for page in pages:
+        [text] = re.findall(r"<strong>(.*?)</strong>", page.text.partition("<main")[2])
+        assert re.search("[\u4e00-\u9fff]", text), text
+        assert not re.search("[a-z]{3,}", text), text
 
 
 @pytest.mark.thorough
