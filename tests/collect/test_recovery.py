@@ -1,6 +1,7 @@
 """Who holds a record, who has lost it, and who gets it next: fencing, heartbeats and recovery."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select, text, update
+from sqlalchemy import delete, event, insert, select, text, update
 
 from tests.collect.writer_stage import (
     PLATFORM,
@@ -22,7 +23,7 @@ from tests.collect.writer_stage import (
 from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.errors import ErrorCode
-from tidings.collect.tables import candidates, sources
+from tidings.collect.tables import CandidateStatus, candidates, sources
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.collect.write.keywords import Keywords, RefreshPlan
 from tidings.collect.write.values import CookieUse, Failed, SettledAction
@@ -385,6 +386,33 @@ async def test_a_clock_that_was_ahead_keeps_no_note_from_being_read_again(
     assert [each.note_id for each in await writer.lease(next_execution)] == ["today"]
 
 
+@pytest.mark.one_database
+async def test_a_recovery_reads_no_candidates_but_those_that_are_held_or_far_ahead(
+    writer: Writer, database: Database
+) -> None:
+    """C5: it comes before each execution, and a table may have a million candidates that were collected."""
+    done = [_describe_collected(f"n{number}") for number in range(3_000)]
+    async with database.write() as connection:
+        await connection.execute(insert(candidates), done)
+        await connection.exec_driver_sql("ANALYZE")
+        engine = connection.engine.sync_engine
+    seen: list[tuple[str, Any]] = []
+
+    def record(_connection: Any, _cursor: Any, statement: str, values: Any, *_others: Any) -> None:
+        seen.append((statement, values))
+
+    event.listen(engine, "before_cursor_execute", record)
+    await writer.recover()
+    event.remove(engine, "before_cursor_execute", record)
+    changes = [each for each in seen if "UPDATE tbl_candidate" in each[0]]
+    assert len(changes) > 1
+    for statement, values in changes:
+        async with database.write() as connection:
+            rows = (await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)).all()
+        plan = "\n".join(row[-1] for row in rows)
+        assert not re.search("SCAN tbl_candidate(?! USING INDEX candidates_)", plan), plan
+
+
 async def test_a_recovery_with_a_slower_clock_waits_for_nobody_who_writes(
     postgres_url: str, process_lock: ProcessLock, clock: FakeClock
 ) -> None:
@@ -441,3 +469,9 @@ async def test_times_that_may_be_real_are_left_as_they_are(
     await writer.settle(execution, PLATFORM, [Failed(note_id="a", code=ErrorCode.COOKIE_INVALID)])
     await writer.recover()
     assert await writer.lease(execution) == []
+
+
+def _describe_collected(note_id: str) -> dict[str, Any]:
+    texts = dict.fromkeys(("note_url", "title", "source_keyword", "exec_meta"), "")
+    numbers = dict.fromkeys(("retry_count", "due_at", "created_at", "updated_at"), 0)
+    return {"platform": PLATFORM, "note_id": note_id, "status": CandidateStatus.COLLECTED.value, **texts, **numbers}

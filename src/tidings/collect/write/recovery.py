@@ -51,7 +51,6 @@ async def take_back_records(
     dead = (
         select(*of.key)
         .where(of.is_processing, or_(_is_silent(table, at=at, limits=limits), has_ended))
-        .order_by(*of.key)
         .with_for_update(skip_locked=True, of=table)
         .cte("dead")
     )
