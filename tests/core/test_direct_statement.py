@@ -145,3 +145,26 @@ async def test_a_session_that_the_server_ends_within_a_transaction_is_an_error_a
     async with database.write() as connection:
         assert len(await _INSERT.run_each(connection, _describe(1))) == 1
     assert await _count(database) == 1
+
+
+async def test_a_statement_that_the_server_has_prepared_works_after_a_migration_and_on_a_new_connection(
+    database: Database,
+) -> None:
+    """C2: psycopg prepares a statement at its sixth run; a migration of another process and a restart come later."""
+
+    async def write(number: int) -> list[Any]:
+        async with database.write() as connection:
+            await _INSERT.run(connection, _describe(number)[0])
+            return await _CHANGE.run(connection, {"some": bind_texts([_describe(number)[0]["terms"]]), "new": "new"})
+
+    for number in range(10):
+        assert [row.source_id for row in await write(number)] == [number]
+    for change in ("ADD COLUMN extra TEXT", "DROP COLUMN extra"):
+        async with database.write() as connection:
+            await connection.execute(text(f"ALTER TABLE note_terms {change}"))
+        assert len(await write(100 + len(change))) == 1
+    if database.dialect == "postgresql":
+        async with database.read() as connection:
+            others = "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            await connection.execute(text(f"SELECT pg_terminate_backend(pid, 10000) FROM {others}"))
+    assert [row.source_id for row in await write(200)] == [200]
