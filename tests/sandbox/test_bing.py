@@ -285,38 +285,6 @@ async def test_the_quota_is_reported_as_what_remains_or_as_the_total(
         assert service.requests[-1].fields == {"siteUrl": SITE}
 
 
-ERROR_FORMS: list[tuple[Fault, Reply]] = [
-    (bing.INVALID_URL, reported(7, "ERROR!!! InvalidUrl")),
-    (bing.INVALID_PARAMETER, reported(8, "ERROR!!! InvalidParameter")),
-    (bing.INVALID_API_KEY, reported(3, "ERROR!!! InvalidApiKey")),
-    (bing.INVALID_API_KEY_IN_MESSAGE, reported(2, "ERROR_INVALID_API_KEY", status=401)),
-    (bing.UNAUTHORIZED, (401, {})),
-    (bing.NOT_AUTHORIZED, reported(14, "ERROR!!! NotAuthorized")),
-    (bing.QUOTA_EXCEEDED, reported(2, "ERROR!!! You have exceeded your daily url submission quota : 100")),
-    (bing.QUOTA_EXCEEDED_AS_8, reported(8, "ERROR!!! You have exceeded your daily url submission quota : 100")),
-    (bing.FORBIDDEN, (403, {})),
-    (bing.QUOTA_REMAINING, reported(2, "ERROR!!! Quota remaining for today: 27, Submitted: 73")),
-    (bing.THROTTLE_USER, reported(4, "ERROR!!! ThrottleUser")),
-    (bing.THROTTLE_HOST, reported(5, "ERROR!!! ThrottleHost")),
-    (bing.THROTTLE_IP, reported(17, "ERROR!!! ThrottleIP")),
-    (bing.INTERNAL_ERROR, reported(1, "ERROR!!! InternalError")),
-    (bing.UNKNOWN_ERROR, reported(2, "ERROR!!! UnknownError")),
-    (bing.TOO_MANY_REQUESTS, (429, {})),
-    (bing.SERVER_ERROR, (500, {})),
-]
-
-
-@pytest.mark.parametrize(("fault", "expected"), ERROR_FORMS)
-async def test_every_error_form_is_ready_to_be_set(
-    client: ClientSession, service: SandboxBing, fault: Fault, expected: Reply
-) -> None:
-    """A31: each row of the table as a fault; nothing is counted, and the next call is well."""
-    service.misbehave(replace(fault, times=1))
-    assert await submit(client, service, pages(2)) == expected
-    assert (service.accepted, service.used(SITE)) == ({}, 0)
-    assert (await submit(client, service, pages(2)))[0] == 200
-
-
 @pytest.mark.parametrize(("fault", "counted"), [(bing.RESET_AFTER_ACCEPTING, 3), (bing.RESET, 0)])
 async def test_no_answer_may_have_been_counted_or_not(
     service: SandboxBing, client: ClientSession, fault: Fault, counted: int

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ClientSession
 from yarl import URL
 
-from tidings.sandbox.engines.indexnow import FORBIDDEN, NOT_VERIFIED, SandboxEngine
+from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
 
@@ -249,20 +249,6 @@ async def test_nothing_is_fetched_from_beyond_this_machine(client: ClientSession
     """A submission of a host elsewhere is not verified, and no packet leaves for it."""
     assert (await submit(client, engine, url="http://192.0.2.1/page", key="some-good-key"))[0] == 403
     assert (await submit(client, engine, url="http://example.invalid/page", key="some-good-key"))[0] == 403
-
-
-@pytest.mark.parametrize(
-    ("fault", "code"), [(NOT_VERIFIED, "SiteVerificationNotCompleted"), (FORBIDDEN, "UserForbiddedToAccessSite")]
-)
-async def test_both_403_bodies_are_ready_to_be_set(
-    client: ClientSession, site: SandboxSite, engine: SandboxEngine, fault: Fault, code: str
-) -> None:
-    """A22: the two refusals that mean different things, whatever the key file says."""
-    engine.misbehave(fault)
-    status, body = await submit(client, engine, url=site.url(1), key=site.key)
-    assert (status, json.loads(body)["errorCode"]) == (403, code)
-    engine.recover()
-    assert (await submit(client, engine, url=site.url(1), key=site.key))[0] == 200
 
 
 async def test_engines_are_closed_to_the_site_when_it_is_down(client: ClientSession, engine: SandboxEngine) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from tidings.core.clock import Clock
 from tidings.core.net.addresses import escape_text
 from tidings.core.net.client import Answer, GuardedClient
+from tidings.core.net.retry import Trouble
 from tidings.core.secrets.secret import Secret
 
 REQUEST_TIMEOUT = timedelta(seconds=30)
@@ -33,6 +34,14 @@ class Verdict(StrEnum):
     QUOTA_REMAINING = "less quota than sent"
     THROTTLED = "throttled"
     REFUSED = "refused"
+
+
+# The verdicts after which the same request may succeed, and the rule for that.
+TROUBLES = {
+    Verdict.RATE_LIMITED: Trouble.RATE_LIMITED,
+    Verdict.UNAVAILABLE: Trouble.UNAVAILABLE,
+    Verdict.UNCERTAIN: Trouble.UNAVAILABLE,
+}
 
 
 @dataclass(frozen=True, slots=True)

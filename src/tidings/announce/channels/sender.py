@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.answer import Outcome, Verdict
+from tidings.announce.channels.answer import TROUBLES, Outcome, Verdict
 from tidings.announce.channels.batch_log import BatchLog
 from tidings.announce.channels.batch_parts import BatchPart, SentBatch, SentPart
 from tidings.announce.channels.broken_engines import BrokenEngines
@@ -34,11 +34,6 @@ from tidings.core.stop import Stop, StopRequestedError
 # An engine may ask for a day, but other sites and manual retries should find that out sooner.
 LONGEST_REST = timedelta(hours=1)
 
-_TROUBLES = {
-    Verdict.RATE_LIMITED: Trouble.RATE_LIMITED,
-    Verdict.UNAVAILABLE: Trouble.UNAVAILABLE,
-    Verdict.UNCERTAIN: Trouble.UNAVAILABLE,
-}
 # The pages are not to blame: they stay open and have not failed.
 _BLAMELESS = frozenset({Verdict.QUOTA_FULL, Verdict.THROTTLED})
 
@@ -226,7 +221,7 @@ class Sender:
 
     def _find_delay(self, outcome: Outcome, attempts: int) -> timedelta | None:
         """How long to wait before the next attempt; None: there is none, or no time for it."""
-        trouble = _TROUBLES.get(outcome.verdict)
+        trouble = TROUBLES.get(outcome.verdict)
         if trouble is None:
             return None
         delay = self._context.policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)

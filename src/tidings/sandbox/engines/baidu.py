@@ -4,25 +4,24 @@ as a ready fault. The log never holds a token.
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
 
+from tidings.sandbox.engines.quota_stand_in import QuotaStandIn
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, describe_accepted
+from tidings.sandbox.wire.stand_in import SandboxExchange
 
 DEMO_BAIDU_TOKEN = "tidingssandbox16"  # noqa: S105 - the sandbox's own
 PUSH_PATH = "/urls"
 MOST_URLS = 2_000
 MASK = "***"
 
-_BEIJING = timezone(timedelta(hours=8))
 _TOKEN = re.compile(r"(token=)[^&\s]*", re.IGNORECASE)
 
 
@@ -59,8 +58,10 @@ class Push:
         return _find_host(self.site)
 
 
-class SandboxBaidu(StandIn[Push]):
-    """Baidu with the sites of `sites`, which names the token of each. `now` decides the day that a URL counts for."""
+class SandboxBaidu(QuotaStandIn[Push]):
+    """Baidu with the sites of `sites`, which names the token of each."""
+
+    zone = timezone(timedelta(hours=8))
 
     def __init__(
         self,
@@ -70,12 +71,8 @@ class SandboxBaidu(StandIn[Push]):
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         port: int = 0,
     ) -> None:
-        super().__init__("baidu", port=port)
-        self.accepted: Counter[str] = Counter()
-        self.daily_quota = daily_quota
-        self._now = now
+        super().__init__("baidu", daily_quota=daily_quota, now=now, port=port)
         self._tokens = {_find_host(site): token for site, token in sites.items()}
-        self._used: Counter[tuple[str, date]] = Counter()
 
     @property
     def base_url(self) -> str:
@@ -85,17 +82,8 @@ class SandboxBaidu(StandIn[Push]):
         """Add a site. For one whose port was unknown before."""
         self._tokens[_find_host(site)] = token
 
-    def used(self, site: str, day: date | None = None) -> int:
-        """The URLs counted for a site on a day of UTC+8 (None: today)."""
-        return self._used[_find_host(site), day or self._today()]
-
-    def spend(self, site: str, count: int) -> None:
-        """Count URLs of another client for today."""
-        self._used[_find_host(site), self._today()] += count
-
-    def describe(self, *, full: bool = False) -> dict[str, object]:
-        used = {site: count for (site, day), count in self._used.items() if day == self._today()}
-        return super().describe(full=full) | describe_accepted(self.accepted, full=full) | {"usedToday": used}
+    def name_site(self, site: str) -> str:
+        return _find_host(site)
 
     def read_request(self, request: web.BaseRequest, body: bytes) -> Push:
         query = parse_qs(request.raw_path.partition("?")[2], keep_blank_values=True)
@@ -109,7 +97,7 @@ class SandboxBaidu(StandIn[Push]):
         if fault is not None:
             return answer_fault(fault)
         taken = _list_taken(asked.urls, asked.host)
-        document: dict[str, object] = {"remain": self._count_remaining(asked.host) - len(taken), "success": len(taken)}
+        document: dict[str, object] = {"remain": self.count_remaining(asked.host) - len(taken), "success": len(taken)}
         valid = [url for url in asked.urls if _is_valid(url)]
         refused = {
             "not_same_site": [url for url in valid if _find_host(url) != asked.host],
@@ -123,7 +111,7 @@ class SandboxBaidu(StandIn[Push]):
             return
         taken = _list_taken(recorded.urls, host)
         self.accepted.update(taken)
-        self._used[host, self._today()] += len(taken)
+        self.spend(host, len(taken))
 
     def mask_path(self, raw_path: str) -> str:
         return _TOKEN.sub(rf"\g<1>{MASK}", raw_path)
@@ -137,13 +125,7 @@ class SandboxBaidu(StandIn[Push]):
             return EMPTY_CONTENT
         if len(push.urls) > MOST_URLS:
             return TOO_MANY_URLS
-        return OVER_QUOTA if len(push.urls) > self._count_remaining(push.host) else None
-
-    def _count_remaining(self, host: str) -> int:
-        return max(0, self.daily_quota - self._used[host, self._today()])
-
-    def _today(self) -> date:
-        return self._now().astimezone(_BEIJING).date()
+        return OVER_QUOTA if len(push.urls) > self.count_remaining(push.host) else None
 
 
 def _find_host(site: str) -> str:

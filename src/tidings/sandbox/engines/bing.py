@@ -4,18 +4,18 @@ Each error answer, of both families, is a ready fault. The log never holds an AP
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
 from aiohttp import web
 
+from tidings.sandbox.engines.quota_stand_in import QuotaStandIn
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, describe_accepted
+from tidings.sandbox.wire.stand_in import SandboxExchange
 
 DEMO_BING_KEY = "tidings-sandbox-bing-key-5d81c0e2"
 BASE_PATH = "/webmaster/api.svc/json"
@@ -104,7 +104,7 @@ class BingRequest:
         return _read_site(self.site)
 
 
-class SandboxBing(StandIn[BingRequest]):
+class SandboxBing(QuotaStandIn[BingRequest]):
     """Bing's API with the accounts of `keys`, which lists the origins of the sites of each key.
 
     `now`: decides the UTC day that a URL counts for. `reports_remaining`: GetUrlSubmissionQuota answers the remaining
@@ -120,13 +120,9 @@ class SandboxBing(StandIn[BingRequest]):
         reports_remaining: bool = True,
         port: int = 0,
     ) -> None:
-        super().__init__("bing", port=port)
-        self.accepted: Counter[str] = Counter()
-        self.daily_quota = daily_quota
+        super().__init__("bing", daily_quota=daily_quota, now=now, port=port)
         self.reports_remaining = reports_remaining
-        self._now = now
         self._sites = {key: {_require_site(site) for site in sites} for key, sites in keys.items()}
-        self._used: Counter[tuple[str, date]] = Counter()
 
     @property
     def base_url(self) -> str:
@@ -140,17 +136,8 @@ class SandboxBing(StandIn[BingRequest]):
         """Make a key unknown from now on."""
         del self._sites[key]
 
-    def used(self, site: str, day: date | None = None) -> int:
-        """The URLs counted for a site on a UTC day (None: today)."""
-        return self._used[_require_site(site), day or self._today()]
-
-    def spend(self, site: str, count: int) -> None:
-        """Count URLs of another client for today, also beyond the quota."""
-        self._used[_require_site(site), self._today()] += count
-
-    def describe(self, *, full: bool = False) -> dict[str, object]:
-        used = {site: count for (site, day), count in self._used.items() if day == self._today()}
-        return super().describe(full=full) | describe_accepted(self.accepted, full=full) | {"usedToday": used}
+    def name_site(self, site: str) -> str:
+        return _require_site(site)
 
     def read_request(self, request: web.BaseRequest, body: bytes) -> BingRequest:
         query = request.raw_path.partition("?")[2]
@@ -177,7 +164,7 @@ class SandboxBing(StandIn[BingRequest]):
         if status != 200 or site is None or not recorded.urls:
             return
         self.accepted.update(recorded.urls)
-        self._used[site, self._today()] += len(recorded.urls)
+        self.spend(site, len(recorded.urls))
 
     def mask_path(self, raw_path: str) -> str:
         return _mask_key(raw_path)
@@ -201,7 +188,7 @@ class SandboxBing(StandIn[BingRequest]):
             return INVALID_PARAMETER
         if any(_read_origin(url) != call.origin for url in call.urls):
             return INVALID_URL
-        remaining = self._count_remaining(str(call.origin))
+        remaining = self.count_remaining(str(call.origin))
         if remaining == 0:
             return refuse_exceeded(quota=self.daily_quota)
         if len(call.urls) > remaining:
@@ -209,15 +196,9 @@ class SandboxBing(StandIn[BingRequest]):
         return None
 
     def _tell_quota(self, call: BingRequest) -> SandboxAnswer:
-        daily = self._count_remaining(str(call.origin)) if self.reports_remaining else self.daily_quota
+        daily = self.count_remaining(str(call.origin)) if self.reports_remaining else self.daily_quota
         kind = "UrlSubmissionQuota:#Microsoft.Bing.Webmaster.Api"
         return answer_json({"d": {"__type": kind, "DailyQuota": daily, "MonthlyQuota": _MONTHLY_QUOTA}})
-
-    def _count_remaining(self, site: str) -> int:
-        return max(0, self.daily_quota - self.used(site))
-
-    def _today(self) -> date:
-        return self._now().astimezone(UTC).date()
 
 
 def _read_body(body: bytes, *, key: str | None, request: web.BaseRequest) -> BingRequest:

@@ -1,6 +1,6 @@
 """Search Console's sitemaps: submit one, and read what Google says of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -71,9 +71,7 @@ def read_sitemap(document: dict[str, Any]) -> GoogleSitemap:
 
 def _advise(outcome: Outcome) -> Outcome:
     if outcome.verdict is Verdict.REFUSED and outcome.status == 404:
-        return Outcome(
-            outcome.verdict, outcome.reason, NO_PROPERTY, status=404, message=outcome.message, elapsed=outcome.elapsed
-        )
+        return replace(outcome, advice=NO_PROPERTY)
     return outcome
 
 

@@ -6,26 +6,20 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
 
-from tidings.announce.channels.answer import Outcome, Verdict
+from tidings.announce.channels.answer import TROUBLES, Outcome, Verdict
 from tidings.announce.channels.channel import ExecutionContext
 from tidings.announce.channels.google.search_console import GoogleSitemap, SearchConsole, name_property
 from tidings.announce.channels.google.submissions import SitemapReport, SitemapSubmission, SitemapSubmissions
 from tidings.announce.site.site import Site
 from tidings.core.executions import ExecutionLostError
 from tidings.core.logs.logger import get_logger
-from tidings.core.net.retry import Trouble
 from tidings.core.stop import Stop, StopRequestedError
 
 # A robots.txt may name thousands of sitemaps.
 MOST_SITEMAPS = 100
 
-_TROUBLES = {
-    Verdict.RATE_LIMITED: Trouble.RATE_LIMITED,
-    Verdict.UNAVAILABLE: Trouble.UNAVAILABLE,
-    Verdict.UNCERTAIN: Trouble.UNAVAILABLE,
-}
 # With these, every other sitemap of the site would fail, too.
-_LASTING = frozenset({Verdict.FORBIDDEN, *_TROUBLES})
+_LASTING = frozenset({Verdict.FORBIDDEN, *TROUBLES})
 
 _log = get_logger(__name__)
 
@@ -100,7 +94,7 @@ class SitemapSubmitter:
                 failure=failure,
                 advice="" if outcome is None else outcome.advice,
                 # Temporary failures raise no alert.
-                lasting=outcome is not None and outcome.verdict not in _TROUBLES,
+                lasting=outcome is not None and outcome.verdict not in TROUBLES,
             )
         )
         return outcome is None or outcome.verdict not in _LASTING
@@ -112,7 +106,7 @@ class SitemapSubmitter:
             async with self.context.pace.turn(self.console.access.host, stop=stop):
                 outcome = await self.console.submit(self.site, sitemap)
             attempts += 1
-            trouble = _TROUBLES.get(outcome.verdict)
+            trouble = TROUBLES.get(outcome.verdict)
             delay: timedelta | None = None
             if trouble is not None:
                 delay = self.context.policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)
