@@ -99,7 +99,7 @@ class AnnounceMachine(WorldMachine):
         return BingSettings.make(enabled=True, key=KEY, daily_quota=self.quota)
 
     def publish(self) -> None:
-        """Write the sitemap anew."""
+        """Write the sitemap again."""
         blocks = "".join(f"<url><loc>{url}</loc><lastmod>{at}</lastmod></url>" for url, at in self.pages.items())
         self.web.serve("/model.xml", f"<urlset>{blocks}</urlset>", content_type="application/xml")
 

@@ -290,7 +290,7 @@ def test_what_bing_says_is_one_clean_short_line() -> None:
     ids=["deep", "deep code", "long number", "not a number", "objects", "not UTF-8", "broken", "null", "text"],
 )
 def test_nonsense_is_a_refusal_and_no_crash(body: bytes) -> None:
-    """A31: whatever stands in the body of an error."""
+    """A31: no matter what stands in the body of an error."""
     outcome = judge(400, body)
     assert outcome.verdict is REFUSED
     assert outcome.reason.isprintable()

@@ -83,7 +83,7 @@ async def test_a_throttled_key_rests_for_an_hour_on_all_its_sites(make_bench: Be
 
 @pytest.mark.parametrize("said", [[], [faults.QUOTA_EXCEEDED_DOCUMENTED]], ids=["live", "documented"])
 async def test_a_full_day_is_over_and_the_next_one_goes_on(make_bench: BenchMaker, said: list[Fault]) -> None:
-    """A28, A31: Bing says that nothing remains, whatever was counted here; at midnight UTC it starts again."""
+    """A28, A31: Bing says that nothing remains, no matter what was counted here; at midnight UTC it starts again."""
     async with open_bing_stage(make_bench, pages=150, quota=150) as stage:
         for each in said:
             stage.bing.misbehave(replace(each, times=1))

@@ -128,7 +128,7 @@ async def meet(stage: BingStage, fault: Fault) -> None:
 async def test_no_answer_of_bing_brings_the_key_into_a_log_or_the_database(
     make_bench: BenchMaker, database: Database, tmp_path: Path, events: Events, key: str
 ) -> None:
-    """A4, A31: whatever Bing answers; also before any line of the log is redacted."""
+    """A4, A31: no matter what Bing answers; also before any line of the log is redacted."""
     async with open_bing_stage(make_bench, pages=3, quota=500, key=key) as stage:
         for fault in (*READY.values(), faults.refuse_quota(remaining=2, submitted=3)):
             await meet(stage, fault)

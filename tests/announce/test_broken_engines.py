@@ -45,7 +45,7 @@ async def test_an_engine_is_broken_for_the_key_that_it_refused(database: Databas
 
 
 async def test_a_new_key_that_is_refused_too_breaks_the_engine_again(database: Database, site: Site) -> None:
-    """A22: the latest refusal counts; the key of before would have to be tried anew."""
+    """A22: the latest refusal counts; the key of before would have to be tried again."""
     rotated = replace(site, key=Secret("other-key-12345678"))
     await break_engine(database, site, ALPHA)
     await break_engine(database, site, BETA)

@@ -343,7 +343,7 @@ async def test_dated_pages_come_before_all_others_which_differ_each_time(empty_l
 
 
 async def test_random_priority_differs_each_time(empty_ledger: Ledger) -> None:
-    """A30: any of them, whatever their lastmod, and not twice the same."""
+    """A30: any of them, with any lastmod, and not twice the same."""
     case = Case([(Fate.GOOD, make_listing([(number, f"2026-11-{number % 9 + 1:02d}") for number in range(500)]))])
     first, second = [await choose_from(empty_ledger, case, size=100, priority=PagePriority.RANDOM) for _ in range(2)]
     assert len(first) == len(second) == 100

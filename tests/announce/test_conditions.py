@@ -1,4 +1,4 @@
-"""Alerts of executions: each condition once when it begins and once when it is over, whatever happens in between.
+"""Alerts of executions: each condition once when it begins and once when it is over, no matter what happens in between.
 Through real executions, on both databases, to a sink that counts."""
 
 from collections.abc import Iterator

@@ -100,7 +100,7 @@ async def test_what_failed_for_good_is_reported_with_full_detail_and_what_to_che
 
 
 async def test_no_log_line_and_no_report_holds_the_key(open_stage: StageMaker, events: Events) -> None:
-    """A4: its first four characters are all that is shown, whatever goes wrong."""
+    """A4: its first four characters are all that is shown, no matter what goes wrong."""
     stage = await open_stage(engines=2)
     alpha, beta = stage.engines
     alpha.misbehave(Fault(status=403, body="no"))

@@ -132,7 +132,7 @@ async def test_a_change_within_the_gap_waits_and_is_not_forgotten(
 
 
 async def test_a_sitemap_that_stamps_every_page_now_is_not_believed_until_it_stops(open_stage: StageMaker) -> None:
-    """A12: nothing is sent again for it, which the report says; new pages are sent; later stamps are believed."""
+    """A12: nothing is sent again for it, which the report says; new pages are sent; later lastmods are believed."""
     stage = await open_stage()
     web, engine = stage.web, stage.engines[0]
     await stage.announce()
@@ -151,7 +151,7 @@ async def test_a_sitemap_that_stamps_every_page_now_is_not_believed_until_it_sto
 
 
 async def test_a_page_stamped_now_from_the_first_day_on_is_sent_once(open_stage: StageMaker) -> None:
-    """A12: new pages are sent whatever their stamps say."""
+    """A12: new pages are sent also with such a lastmod."""
     stage = await open_stage()
     stage.web.stamp_everything_now = True
     await stage.announce()

@@ -101,7 +101,7 @@ async def test_what_is_released_can_be_reserved_again(book: Book) -> None:
 
 
 async def test_a_release_never_goes_below_nothing(book: Book) -> None:
-    """A28: more is never available than the limit, whatever is given back."""
+    """A28: more is never available than the limit, no matter what is given back."""
     await book.reserve(3)
     await book.release(5)
     state = await book.read()
@@ -260,7 +260,7 @@ async def test_another_limit_counts_at_once(
 async def test_the_quota_is_new_at_the_next_midnight_in_utc(
     database: Database, clock: FakeClock, day: date, midnight: datetime
 ) -> None:
-    """A28: whatever the clock shows now."""
+    """A28: no matter what the clock shows now."""
     assert (await Book(database, clock, day=day).read()).resets_at == midnight
 
 

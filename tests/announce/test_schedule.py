@@ -1,4 +1,4 @@
-"""When sites run: due once however long it was missed, begun once by however many ask, paused, planned anew."""
+"""When sites run: due once however long it was missed, begun once by however many ask, paused, planned again."""
 
 import asyncio
 import json
@@ -171,7 +171,7 @@ async def test_a_pause_over_three_due_times_ends_with_one_run(
 async def test_a_pause_of_everything_and_one_of_a_site_are_two_things(
     database: Database, planned: Schedules, desk: Desk, clock: FakeClock
 ) -> None:
-    """A41: whoever resumes everything does not resume what was paused by itself."""
+    """A41: anybody who resumes everything does not resume what was paused by itself."""
     site = await desk.add(HOURLY)
     await planned.pause(site.number)
     await planned.pause(None)

@@ -257,7 +257,7 @@ async def test_given_urls_are_sent_at_once_without_the_sitemap_and_foreign_ones_
 
 
 async def test_a_given_url_is_not_sent_again_within_ten_minutes(make_bench: BenchMaker, clock: StageClock) -> None:
-    """A12: at least ten minutes between two notices of one URL, whoever asks for them."""
+    """A12: at least ten minutes between two notices of one URL, no matter who asks for them."""
     async with open_service(make_bench, clock=clock, resubmit_gap=timedelta(minutes=10)) as stage:
         url = stage.web.url(3)
         sent: list[tuple[int, int]] = []

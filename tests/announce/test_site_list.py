@@ -111,7 +111,7 @@ async def test_every_condition_is_shown_and_the_urgent_ones_come_first(installat
 async def test_sites_are_searched_filtered_and_sorted(
     installation: Installation, search: str, conditions: tuple[SiteCondition, ...], order: SiteOrder, shown: str
 ) -> None:
-    """The counts of conditions are those of all sites, whatever is searched for."""
+    """The counts of conditions are those of all sites, no matter what is searched for."""
     page = await list_sites(
         installation.database, clock=installation.clock, search=search, conditions=conditions, order=order
     )

@@ -32,7 +32,7 @@ async def recall(
 
 
 async def test_validators_are_recalled_only_until_a_page_expires(database: Database) -> None:
-    """A9: from then on the file has to be read again, whatever the server says."""
+    """A9: from then on the file has to be read again, no matter what the server says."""
     stored = SitemapValidators(database, site=1)
     for validators in (Validators('"v1"', "yesterday"), Validators('W/"v1"'), Validators(last_modified="today")):
         await store(database, stored, NEWS, validators=validators)

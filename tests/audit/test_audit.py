@@ -215,7 +215,7 @@ def pack_gzip_in_zip(path: Path, content: bytes) -> None:
 async def test_secret_in_any_file_of_the_data_directory_is_found(
     planted: Planted, name: str, pack: Callable[[Path, bytes], object]
 ) -> None:
-    """C25: whatever made it, and however it is packed."""
+    """C25: made by any program, and packed in any way."""
     path = planted.write(name, b"")
     pack(path, f"INSERT\n{COOKIE}\n".encode())
     found = tell(await planted.fail(CheckName.BACKUPS))
@@ -313,7 +313,7 @@ async def test_file_that_others_can_read_is_found(planted: Planted) -> None:
 
 
 async def test_data_directory_that_a_group_can_look_into_is_a_warning(planted: Planted) -> None:
-    """C25: whoever made it so may have had a reason."""
+    """C25: a person who made it so may have had a reason."""
     planted.data_dir.chmod(0o750)
     report = await planted.audit()
     assert report.passed

@@ -91,7 +91,7 @@ class Terminal:
         return await end(command, given=given.encode() if isinstance(given, str) else given)
 
     async def run_script(self, *arguments: str) -> Ended:
-        """Run the installed script, which loads all modules anew."""
+        """Run the installed script, which loads all modules again."""
         return await end(
             await asyncio.create_subprocess_exec(
                 SCRIPT, *arguments, cwd=self.folder, env=self.variables, stdin=DEVNULL, stdout=PIPE, stderr=PIPE

@@ -215,7 +215,7 @@ async def test_restore_says_whether_the_stored_cookies_can_be_read(terminal: Ter
 
 @pytest.mark.thorough
 async def test_what_is_paused_stays_paused(terminal: Terminal) -> None:
-    """A41: whoever paused before the restore wants to look before anything runs; and `resume` ends it."""
+    """A41: anybody who paused before the restore wants to look before anything runs; and `resume` ends it."""
     await add_site(terminal)
     await add_site(terminal, "other")
     await terminal.run("backup", FILE)

@@ -53,7 +53,7 @@ async def test_a_cookie_is_added_listed_enabled_and_removed(terminal: Terminal) 
 
 @pytest.mark.thorough
 async def test_a_broken_row_is_listed_and_can_be_removed(terminal: Terminal) -> None:
-    """C9: whatever another program wrote into the table, beside the cookies that are whole."""
+    """C9: no matter what another program wrote into the table, beside the cookies that are whole."""
     await terminal.pipe(*ADD, given=COOKIE.encode())
     await terminal.pipe("cookies", "add", "other", "--platform", "weibo", given="SUB=1")
     with sqlite3.connect(terminal.data_dir / "tidings.db") as connection:

@@ -105,7 +105,7 @@ async def test_bad_input_ends_with_2_and_one_line(
 
 @pytest.mark.thorough
 async def test_keys_are_rotated_and_the_old_master_key_can_go(terminal: Terminal) -> None:
-    """A4, design decision 6: `k2:NEW,k1:OLD` encrypts anew what k1 had encrypted; k2 alone reads it then, k1 does
+    """A4, design decision 6: `k2:NEW,k1:OLD` encrypts again what k1 had encrypted; k2 alone reads it then, k1 does
     not."""
     made = await asyncio.gather(*(terminal.run("keys", "new", *options) for options in ([], [], ["--indexnow"])))
     old, new, indexnow = (ended.out.strip() for ended in made)

@@ -187,7 +187,7 @@ async def test_a_clock_that_was_ahead_holds_no_alert_back(
 async def test_a_condition_that_ends_before_it_fires_is_forgotten(
     database: Database, alerts: Alerts, clock: FakeClock, first: Recorder
 ) -> None:
-    """A40: nobody hears of it, and its time starts anew when it comes back."""
+    """A40: nobody hears of it, and its time starts again when it comes back."""
     await hold(alerts, database, after=HOUR)
     clock.advance(50 * MINUTE)
     await end(alerts, database)
@@ -315,7 +315,7 @@ async def test_a_crash_between_sending_and_marking_sends_again_under_the_same_id
 async def test_whoever_was_asleep_beyond_the_lease_changes_nothing_of_what_came_after(
     database: Database, clock: FakeClock
 ) -> None:
-    """Alerts: the row belongs to whoever claimed it last; the one before can only say that it was taken."""
+    """Alerts: the row belongs to the one who claimed it last; the one before can only say that it was taken."""
     successor = Alerts(
         database,
         clock=clock,

@@ -341,7 +341,7 @@ async def test_a_backup_of_a_newer_revision_is_refused(database: Database, desk:
 
 
 def write_by_hand(path: Path, *, rows: Mapping[str, list[list[Any]]], revision: str = newest_revision()) -> None:
-    """A backup that is whole, whatever its rows are."""
+    """A backup that is whole, no matter what its rows are."""
     columns = {name: list(metadata.tables[name].columns.keys()) for name in rows}
     with create_backup(path) as writer:
         writer.begin(Header("1.2.3", revision, FakeClock().now(), columns))

@@ -131,7 +131,7 @@ def test_a_file_that_was_changed_and_packed_again_is_refused(path: Path, change:
     ],
 )
 def test_another_file_is_refused_in_one_line(path: Path, content: bytes) -> None:
-    """A41: whatever it is."""
+    """A41: no matter what is wrong with it."""
     path.write_bytes(content)
     with pytest.raises(DamagedBackupError) as caught, open_backup(path):
         pass

@@ -311,7 +311,7 @@ def count_up(url: str, barrier: Any) -> None:
 
 @pytest.mark.thorough
 def test_two_processes_write_sqlite_at_once_and_nothing_is_lost(sqlite_url: str) -> None:
-    """Decision 2: BEGIN IMMEDIATE keeps a check and its write together; whoever comes second waits its turn."""
+    """Decision 2: BEGIN IMMEDIATE keeps a check and its write together; the second one waits its turn."""
     database = open_database(sqlite_url)
     asyncio.run(insert_host(database, "one"))
     asyncio.run(database.close())

@@ -113,7 +113,7 @@ def bench(database: Database, process_lock: ProcessLock) -> Bench:
 
 
 async def test_a_job_is_done_with_its_arguments_and_a_holder_of_its_own(bench: Bench) -> None:
-    """Decision 1: a job names work, and whoever does it holds what it acquires."""
+    """Decision 1: a job names work, and anybody who does it holds what it acquires."""
     async with bench.running():
         assert await bench.submit("a", "b") == 2
         await bench.work.wait_for("a", "b")
@@ -140,7 +140,7 @@ async def test_one_job_per_key_waits_and_the_next_may_wait_while_it_runs(bench: 
 
 
 async def test_no_more_run_than_there_are_places_and_urgent_ones_go_first(bench: Bench) -> None:
-    """A35, A39: whoever waits for an answer does not wait for the schedule."""
+    """A35, A39: anybody who waits for an answer does not wait for the schedule."""
     async with bench.running():
         await bench.submit("a", "b")
         await bench.work.wait_for("a", "b")

@@ -120,7 +120,7 @@ async def test_acquiring_while_the_holder_finishes_gets_it_or_is_reported_who_ho
 async def test_a_holder_that_ends_between_the_refusal_and_the_look_is_succeeded(
     running: Executions, database: Database, clock: FakeClock, process_lock: ProcessLock
 ) -> None:
-    """A39, C3: whoever was refused and then finds nobody tries again, and gets it."""
+    """A39, C3: anybody who was refused and then finds nobody tries again, and gets it."""
     held = await running.acquire(NAME, kind=KIND)
 
     async def end() -> None:
@@ -315,7 +315,7 @@ async def test_a_kept_alive_execution_is_not_taken_for_dead(
 
 
 async def test_the_block_of_a_lost_execution_is_cancelled(running: Executions, database: Database) -> None:
-    """C5, decision 4: whoever lost it gets ExecutionLostError and stops, in the middle of a wait too."""
+    """C5, decision 4: anybody who lost it gets ExecutionLostError and stops, in the middle of a wait too."""
     execution = await running.acquire(NAME, kind=KIND)
     cleaned_up = []
 

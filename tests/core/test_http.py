@@ -322,7 +322,7 @@ async def test_name_with_any_forbidden_address_is_refused(addresses: list[str], 
 
 
 async def test_the_checked_address_is_the_one_connected_to(serve: Serve) -> None:
-    """A5: a name that changes after the check (rebinding) gains nothing, and is checked anew when asked anew."""
+    """A5: a name that changes after the check (rebinding) gains nothing, and is checked again when asked again."""
     first, second, names = await serve(answer()), await serve(answer()), Names(["127.0.0.1"], ["127.0.0.2"])
     allowed = parse_networks("127.0.0.1/32")
     async with GuardedClient(user_agent=AGENT, resolver=names, allow_networks=allowed) as client:
@@ -854,7 +854,7 @@ async def test_request_without_a_connection_counts_as_not_sent(names: Names, rea
 async def test_certificate_must_be_trusted_and_name_the_host(
     host: str, trusted: bool, reason: str, serve: Serve, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
-    """A26: a key is not sent to whoever answers."""
+    """A26: a key is not sent to anybody who answers."""
     server, tls = await serve(answer(), tls=server_tls), client_tls if trusted else None
     names = Names(["127.0.0.1"])
     async with GuardedClient(user_agent=AGENT, allow_networks=LOOPBACK, resolver=names, tls=tls) as client:

@@ -232,7 +232,7 @@ async def test_a_slowed_host_is_slower_for_every_worker_and_no_other_host_is(dat
 
 @pytest.mark.thorough
 async def test_a_hundred_accepted_in_a_row_bring_the_interval_back(database_url: str, database: Database) -> None:
-    """A21: over all workers together; ninety-nine do not, and a further refusal begins the count anew."""
+    """A21: over all workers together; ninety-nine do not, and a further refusal begins the count again."""
     timestamps: list[float] = []
     async with open_workers(database_url, 2) as workers, asyncio.timeout(SOON):
         await take_turns(workers[0], [])

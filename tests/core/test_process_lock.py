@@ -93,7 +93,7 @@ def test_closing_frees_what_was_held_and_leaves_no_file(process_lock: ProcessLoc
 
 
 def test_a_dead_holder_s_file_is_cleared_away(process_lock: ProcessLock, tmp_path: Path) -> None:
-    """Decision 4: whoever finds a dead one tidies up; those of the living stay."""
+    """Decision 4: anybody who finds a dead one tidies up; those of the living stay."""
     before = set(tmp_path.rglob("*"))
     with start_process(tmp_path) as process:
         other, _ = read_holder(process)

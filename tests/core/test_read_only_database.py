@@ -59,7 +59,7 @@ async def test_it_cannot_write_and_cannot_be_talked_into_it(read_only: ReadableD
     await insert_host(database, "one")
     assert not hasattr(read_only, "write")
     for statement in WRITING:
-        # Committed, so that it would hold for whoever gets this connection next.
+        # Committed, so that it would hold for anybody who gets this connection next.
         async with read_only.read() as connection:
             for trick in TRICKS[read_only.dialect]:
                 await connection.execute(text(trick))
@@ -87,7 +87,7 @@ async def test_the_transaction_itself_is_read_only_on_postgresql(postgres_url: s
 
 
 def test_nothing_is_created_where_no_database_is(tmp_path: Path) -> None:
-    """C1: whoever may only read makes no file, and learns that there is none."""
+    """C1: a process that may only read makes no file, and learns that there is none."""
     with pytest.raises(DatabaseUrlError, match="no SQLite file"):
         open_read_only_database(f"sqlite:///{tmp_path}/none.db")
     assert [*tmp_path.iterdir()] == []
@@ -104,7 +104,7 @@ async def test_a_sqlite_file_without_its_log_can_be_read(sqlite_url: str) -> Non
 
 
 async def test_as_many_readers_as_it_says_are_open_at_once(read_only: ReadableDatabase) -> None:
-    """C18: whoever holds connections for long counts on it."""
+    """C18: anybody who holds connections for long counts on it."""
     blocks = [read_only.read() for _ in range(read_only.most_readers)]
     for block in blocks:
         connection = await block.__aenter__()

@@ -249,7 +249,7 @@ def test_redacting_twice_changes_nothing() -> None:
 
 @pytest.mark.thorough
 def test_a_redacted_json_document_is_still_json() -> None:
-    """C23: a log line stays readable by machines, whatever was taken out of it: 1,000 random documents."""
+    """C23: a log line stays readable by machines, no matter what was taken out of it: 1,000 random documents."""
     redactor, chance = Redactor([PLAIN, AWKWARD, "n" + PLAIN[:9], "u00e4" + PLAIN]), random.Random(22)
     for _ in range(1000):
         document = {"event": make_text(chance), make_text(chance): [make_text(chance)], "last": 1}

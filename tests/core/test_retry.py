@@ -99,7 +99,7 @@ def test_retry_after_is_read_as_seconds_and_as_a_date(value: str, seconds: int) 
     ],
 )
 def test_a_retry_after_that_is_missing_wrong_or_past_counts_as_none(value: str | None) -> None:
-    """A21: the rule's own wait holds then; whatever a server sends, nothing is raised."""
+    """A21: the rule's own wait holds then; no matter what a server sends, nothing is raised."""
     assert parse_retry_after(value, now=NOW) is None
 
 

@@ -35,7 +35,7 @@ class ProcessLock:
     ],
 )
 def test_a_secret_shows_only_stars(shown: object) -> None:
-    """A4, C7: whatever turns a Secret into text gets `Secret(***)`."""
+    """A4, C7: everything that turns a Secret into text gets `Secret(***)`."""
     assert callable(shown)
     text = shown(Secret(CANARY))
     assert "Secret(***)" in text

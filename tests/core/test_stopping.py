@@ -1,4 +1,4 @@
-"""The wish to stop: a budget that ran out or a signal ends waits and work in good order."""
+"""The stop signal: a budget that ran out or a signal ends waits and work in good order."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ async def test_without_a_budget_only_a_request_stops(clock: FakeClock) -> None:
 
 
 async def test_a_reason_given_in_time_is_not_replaced_by_the_budget(clock: FakeClock) -> None:
-    """A20: whoever asked first is named."""
+    """A20: the first one who asked is named."""
     stop = Stop(clock=clock, budget=HOUR)
     stop.request("a person")
     clock.advance(2 * HOUR)
@@ -79,7 +79,7 @@ async def test_a_sleep_that_nobody_stops_lasts_its_full_time() -> None:
 
 
 async def test_a_sleep_does_not_begin_once_it_is_time_to_stop(clock: FakeClock) -> None:
-    """A20: nothing waits after the wish to stop."""
+    """A20: nothing waits after the stop signal."""
     stop = Stop(clock=clock, budget=HOUR)
     clock.advance(HOUR)
     with pytest.raises(StopRequestedError):
@@ -158,7 +158,7 @@ async def test_one_stop_ends_all_work_that_waits() -> None:
 
 
 async def test_work_that_ends_by_itself_gives_its_result_or_its_error() -> None:
-    """A20: without a wish to stop, wait_for changes nothing, and no task is left behind."""
+    """A20: without a stop signal, wait_for changes nothing, and no task is left behind."""
     stop = Stop(clock=SystemClock(), budget=HOUR)
 
     async def succeed() -> str:

@@ -132,7 +132,7 @@ async def test_the_next_tick_comes_when_the_next_site_is_due_and_within_seconds(
 
 
 async def test_a_chore_comes_each_minute_and_a_broken_one_stops_nothing(bench: TickBench) -> None:
-    """A40: what is looked after once a minute goes on, whatever was wrong with it."""
+    """A40: what is looked after once a minute goes on, no matter what was wrong with it."""
     bench.enough = 4
     with capture_logs() as events:
         await bench.work()

@@ -185,7 +185,7 @@ def test_an_account_holds_origins_only(site: str) -> None:
 async def test_what_is_missing_or_of_the_wrong_kind_is_refused(
     client: ClientSession, service: SandboxBing, document: object
 ) -> None:
-    """A31: 8 InvalidParameter; but whoever has no key learns that first."""
+    """A31: 8 InvalidParameter; but anybody who has no key learns that first."""
     assert await post(client, service, document) == reported(8, "ERROR!!! InvalidParameter")
     assert await post(client, service, document, key="wrong") == reported(3, "ERROR!!! InvalidApiKey")
     assert not service.accepted

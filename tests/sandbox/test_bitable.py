@@ -255,7 +255,7 @@ async def test_no_more_is_taken_in_a_second_than_is_documented(
 
 
 async def test_what_is_too_large_is_refused_without_a_document(client: ClientSession, service: SandboxBitable) -> None:
-    """C21: by the gateway, whatever it is."""
+    """C21: by the gateway, no matter what it is."""
     url = f"{service.origin}{RECORDS}/batch_create"
     async with client.post(url, data=BytesIO(b"x" * 2_000_001)) as response:
         assert (response.status, response.content_type) == (413, "text/plain")

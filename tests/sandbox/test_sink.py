@@ -33,7 +33,7 @@ async def post(client: ClientSession, url: str, body: bytes) -> int:
 async def test_what_is_posted_is_kept_word_for_word(
     client: ClientSession, sink: SandboxSink, body: bytes, document: dict[str, object]
 ) -> None:
-    """Alerts: a signature covers the exact body, so it is not read and written anew."""
+    """Alerts: a signature covers the exact body, so it is not read and written again."""
     assert await post(client, sink.url, body) == 204
     [taken] = sink.taken
     assert (taken.method, taken.headers["webhook-id"]) == ("POST", "evt-1")

@@ -138,7 +138,7 @@ async def test_lastmods_lie_before_2026_until_changed(site: SandboxSite) -> None
 
 
 async def test_any_path_can_be_overridden_and_restored(client: ClientSession, site: SandboxSite) -> None:
-    """A7: whatever a site may answer can be put at any path, byte for byte."""
+    """A7: every answer of a site can be put at any path, byte for byte."""
     original = await fetch(client, site.sitemap_url)
     site.serve("/sitemap.xml", "<html>oops</html>", status=500, headers={"X-Odd": "1"}, content_type="text/html")
     site.serve("/catalog/key.txt", b"\xff\xfe")

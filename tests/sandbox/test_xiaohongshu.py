@@ -111,7 +111,7 @@ async def test_a_note_is_given_only_with_its_token(
 
 
 def test_what_is_no_signature_is_read_as_none() -> None:
-    """C17: whatever stands in the header, the stand-in survives it."""
+    """C17: no matter what stands in the header, the stand-in survives it."""
     good = sign(xiaohongshu.FEED_PATH, FEED)["x-s"]
     assert read_signature(good) is not None
     for bad in ("", "XYS_", "XYS_!!", good[:-8], good.removeprefix("XYS_"), "XYS_" + "Z" * 400):

@@ -104,7 +104,7 @@ def fits(template: str, target: str) -> bool:
 
 
 async def test_every_route_has_a_line(sqlite_url: str, tmp_path: Path) -> None:
-    """A33–A36: whatever the service answers is explained, with a line to try."""
+    """A33–A36: every answer of the service is explained, with a line to try."""
     lines = read_lines(DOCUMENT.read_text())
     async with open_api(sqlite_url, tmp_path) as api:
         described = list(list_operations(api.stage.app.openapi()))

@@ -1,4 +1,4 @@
-"""The crawl API over HTTP: every answer is the envelope, whoever gives it, and as it is described."""
+"""The crawl API over HTTP: every answer is the envelope, no matter who gives it, and as it is described."""
 
 import io
 import json
@@ -161,7 +161,7 @@ async def test_an_error_of_the_crawl_has_its_status(
 
 
 async def test_a_captcha_is_reported_beside_the_code(stage: Stage, crawl: CrawlStage, weibo: SandboxWeibo) -> None:
-    """C17: for whoever counts what became of the cookie; an answer that says nothing of one says false."""
+    """C17: for anybody who counts what became of the cookie; an answer that says nothing of one says false."""
     await crawl.add(ACCOUNT)
     weibo.misbehave(sandbox.EMPTY_DATA)
     blocked = check_refusal(await ask(stage, "/crawler/detail", DETAIL), 502, "COOKIE_INVALID")
@@ -243,7 +243,7 @@ async def test_bad_input_is_a_422_that_says_what_is_allowed_and_repeats_nothing(
 async def test_what_never_reaches_a_platform_is_reported_in_the_envelope_too(
     stage: Stage, method: str, target: str, token: str | None, status: int, code: str, header: str | None
 ) -> None:
-    """C13: whoever refuses it, middleware, router or handler; HTTP's own headers stay."""
+    """C13: no matter who refuses it, middleware, router or handler; HTTP's own headers stay."""
     body = json.dumps(SEARCH).encode() if method == "POST" else None
     answer = await stage.ask(method, target, token=token, body=body)
     envelope = check_refusal(answer, status, code)

@@ -187,7 +187,7 @@ async def test_bing_that_put_enables_is_part_of_the_next_execution(api: ApiStage
 
 
 async def test_mask_is_not_taken_for_a_key(api: ApiStage) -> None:
-    """A4: whoever sends back what was answered keeps the true key."""
+    """A4: anybody who sends back what was answered keeps the true key."""
     name = (await api.add_site(bingEnabled=True, bingApiKey=BING_KEY))["id"]
     for field in ("bingApiKey", "indexnowKey"):
         refused = await api.ask("PUT", f"/api/sites/{name}", {field: MASK})

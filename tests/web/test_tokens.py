@@ -94,7 +94,7 @@ async def test_a_new_token_for_a_site_replaces_the_old_one(tokens: Tokens) -> No
 
 
 async def test_a_token_that_is_revoked_while_it_is_looked_up_is_not_kept(tokens: Tokens) -> None:
-    """Design 8: whatever the order in which the two get through, the next look finds nothing."""
+    """Design 8: in whichever order the two get through, the next look finds nothing."""
     for _ in range(20):
         token = (await tokens.make(Scope.CRAWL, name="n8n")).reveal()
         await asyncio.gather(tokens.find(token), tokens.revoke(Scope.CRAWL, name="n8n"), tokens.find(token))
@@ -180,14 +180,14 @@ async def test_the_list_tells_everything_but_the_tokens(tokens: Tokens, clock: F
 
 
 async def test_the_first_start_makes_an_admin_token_and_no_later_one_does(tokens: Tokens, elsewhere: Tokens) -> None:
-    """Design 8: it is shown once; one that got lost can be made anew under its name."""
+    """Design 8: it is shown once; one that got lost can be made again under its name."""
     first = await tokens.ensure_admin()
     assert first is not None
     assert await tokens.find(first.reveal()) == Grant(scope=Scope.ADMIN, name=FIRST_NAME)
     assert [await tokens.ensure_admin(), await elsewhere.ensure_admin()] == [None, None]
-    anew = await tokens.make(Scope.ADMIN, name=FIRST_NAME)
+    second = await tokens.make(Scope.ADMIN, name=FIRST_NAME)
     assert await tokens.find(first.reveal()) is None
-    assert await tokens.find(anew.reveal()) is not None
+    assert await tokens.find(second.reveal()) is not None
 
 
 async def test_no_first_token_is_made_beside_another_admin_s(tokens: Tokens) -> None:

@@ -75,7 +75,7 @@ async def test_unknown_channel_is_refused_with_those_there_are(api: ApiStage) ->
 
 @pytest.mark.thorough
 async def test_run_in_progress_is_409_with_its_id(api: ApiStage) -> None:
-    """A35, A39: whatever else would be done with the site's ledger, too."""
+    """A35, A39: for every other change of the site's ledger, too."""
     name = (await api.add_site())["id"]
     async with hold(api.engine):
         running = await api.start_held()

@@ -128,7 +128,7 @@ async def test_a_search_that_failed_is_noted_on_its_keyword_and_its_cookie(drive
 
 
 async def test_the_pages_of_a_search_are_added_up_on_its_keyword(driver: Driver) -> None:
-    """C19: what went wrong on one of them stays, too; the next search begins anew."""
+    """C19: what went wrong on one of them stays, too; the next search begins again."""
     await driver.api.installation.collect.keywords.add(PLATFORM, "tea", pages=3)
     [keyword] = await driver.read(watched_keywords)
     about = {"execution_id": await driver.begin("discover"), "platform": PLATFORM}
@@ -268,7 +268,7 @@ async def test_every_other_post_may_be_repeated_too(driver: Driver) -> None:
 
 @pytest.mark.thorough
 async def test_a_stale_execution_can_do_nothing_more(driver: Driver) -> None:
-    """C5: no route writes for a holder whose lock was taken away, whoever holds it now."""
+    """C5: no route writes for a holder whose lock was taken away, no matter who holds it now."""
     await driver.add_account()
     stale = await driver.begin_with("n1", "n2")
     await driver.age(executions, "heartbeat_at")
@@ -306,7 +306,7 @@ async def test_a_record_that_was_taken_away_cannot_be_written(driver: Driver) ->
 
 @pytest.mark.thorough
 async def test_an_execution_of_the_api_outlives_the_server_that_gave_it(database_url: str, tmp_path: Path) -> None:
-    """C5: whoever works from outside goes on after a restart; what the server itself ran is over with it."""
+    """C5: anybody who works from outside goes on after a restart; what the server itself ran is over with it."""
     async with open_driver(database_url, tmp_path) as driver:
         execution = await driver.begin_with("n1")
         own = await driver.api.installation.collect.writer.acquire("discover")

@@ -62,7 +62,7 @@ def test_fault_names_the_byte_where_it_is(options: dict[str, int]) -> None:
 
 
 def test_nothing_after_a_fault_is_read_or_refused(options: dict[str, int]) -> None:
-    """A7: what follows is ignored, whatever it is."""
+    """A7: what follows is ignored, no matter what it is."""
     body = HEAD + b"".join(GOOD) + b"</wrong>" + b"<a>" * 1_000 + LATE
     check_outcome(read_body(body, **options), "mismatched tag")
 
