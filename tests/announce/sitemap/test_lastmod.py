@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from tidings.announce.sitemap.lastmod import parse_lastmod, parse_latest, write_w3c
+from tidings.announce.sitemap.lastmod import parse_lastmod, write_w3c
 
 
 def to_ms(text: str) -> int:
@@ -136,18 +136,3 @@ def test_w3c_form_of_a_feed_date_is_the_same_time() -> None:
     span = parse_lastmod(write_w3c("Sun, 15 Nov 2026 10:00:00 +0800").encode())
     assert span is not None
     assert datetime.fromtimestamp(span[0] / 1_000, UTC) == datetime(2026, 11, 15, 2, tzinfo=UTC)
-
-
-def test_a_column_of_timestamps_is_read_as_each_of_them_is() -> None:
-    """A8: a column in one form has a short cut; a single odd one, or an impossible one, must not change the others."""
-    rng = random.Random(17)
-    usual = [
-        (datetime(1, 1, 1, tzinfo=UTC) + timedelta(seconds=rng.randrange(9_998 * 365 * 86_400))).isoformat().encode()
-        for _ in range(300)
-    ]
-    short = [lastmod.replace(b"+00:00", b"Z") for lastmod in usual]
-    odd = [b"", b"2026", b"2026-11-15T24:00:00Z", b"2026-02-30T10:00:00Z", b"0000-01-01T00:00:00Z", b"\xff", b"T24"]
-    columns = [[], usual, short, [*usual, *short], *([*short, lastmod] for lastmod in odd), odd]
-    for column in columns:
-        spans = map(parse_lastmod, column)
-        assert list(parse_latest(column, missing=-7)) == [-7 if span is None else span[1] for span in spans]

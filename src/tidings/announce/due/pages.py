@@ -16,7 +16,7 @@ from urllib.parse import quote
 from xxhash import xxh3_64_intdigest
 
 from tidings.announce.site.site import Site, find_netloc
-from tidings.announce.sitemap.lastmod import parse_latest
+from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.net.addresses import MAX_URL_LENGTH, UrlError, parse_url
 
 NO_LASTMOD = -1
@@ -70,7 +70,8 @@ class Listing:
             urls = [urls[at] for at in positions]
             hashes = array("q", [hashes[at] for at in positions])
             lastmods = [lastmods[at] for at in positions]
-        return Pages(urls, hashes, parse_latest(lastmods, missing=NO_LASTMOD))
+        spans = map(parse_lastmod, lastmods)
+        return Pages(urls, hashes, array("q", [NO_LASTMOD if span is None else span[1] for span in spans]))
 
 
 @dataclass(slots=True)

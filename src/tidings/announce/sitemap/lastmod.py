@@ -3,11 +3,8 @@ whether a page is due because of it.
 """
 
 import re
-from array import array
 from calendar import isleap, monthrange
-from collections.abc import Sequence
-from contextlib import suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
@@ -37,18 +34,6 @@ def parse_lastmod(raw: bytes) -> tuple[int, int] | None:
             start = span[0] + time_of_day + second * _SECOND
             return start, start + _SECOND - 1
     return _parse_any(raw)
-
-
-def parse_latest(lastmods: Sequence[bytes], *, missing: int) -> "array[int]":
-    """The last millisecond that each of these can mean, as `parse_lastmod` says; `missing` where it says None."""
-    joined = b"\n".join(lastmods)
-    shape = joined.translate(_DIGITS)
-    # A newer Python takes 24:00 for midnight.
-    if b"T24" not in joined and any(shape == b"\n".join([_USUAL + zone] * len(lastmods)) for zone in (b"+00:00", b"Z")):
-        with suppress(ValueError):
-            times = map(datetime.fromisoformat, joined.decode().split("\n"))
-            return array("q", [int(time.timestamp()) * _SECOND + _SECOND - 1 for time in times])
-    return array("q", [missing if span is None else span[1] for span in map(parse_lastmod, lastmods)])
 
 
 @lru_cache(maxsize=1_024)
