@@ -7,21 +7,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from tests.announce.channel_stage import ChannelStage
 from tests.announce.stage import read_json
-from tests.conftest import Bench, BenchMaker
-from tests.fakes import FakeClock, StageClock
+from tests.conftest import BenchMaker
+from tests.fakes import StageClock
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.protocols.bing import BING_KIND
 from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.channels.quota.quota import Quota, QuotaState
-from tidings.announce.due.pages import hash_urls
 from tidings.announce.execution.report import RankedReport, Report
-from tidings.announce.ledger.failed_pages import FailedPage, FailedPages
-from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import BingSettings, PagePriority
-from tidings.announce.site.site import Site, make_site
+from tidings.announce.site.site import make_site
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
-from tidings.core.stop import Stop
 from tidings.sandbox.engines.bing import SandboxBing
 from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.site.site import SandboxSite
@@ -33,21 +31,13 @@ MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 _OF_THE_RUN = ("site", "executionId", "status", "durationMs", "bingStats", "baiduStats", "googleStats", "timestamp")
 
 
-@dataclass(frozen=True, slots=True)
-class BingStage:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BingStage(ChannelStage):
     """A stored site with Bing switched on, and everything it is announced to."""
 
-    bench: Bench
-    clock: FakeClock
-    web: SandboxSite
-    engine: SandboxEngine
-    bing: SandboxBing
-    site: Site
+    channel = Channel.BING
 
-    async def announce(self, *, channel: ChannelChoice = ChannelChoice.ALL, stop: Stop | None = None) -> Report:
-        return await self.bench.announcer.announce(
-            self.site, stop=stop or Stop(clock=self.clock, budget=timedelta(hours=1)), channel=channel
-        )
+    bing: SandboxBing
 
     async def submit(self, *, channel: ChannelChoice = ChannelChoice.ALL) -> RankedReport:
         """Bing's part of an execution."""
@@ -76,15 +66,6 @@ class BingStage:
 
     def used_at_bing(self, day: date | None = None) -> int:
         return self.bing.used(self.web.origin, day or self.clock.now().date())
-
-    async def find_entered(self, channel: Channel = Channel.BING) -> set[str]:
-        """The site's pages that stand in the ledger of a channel."""
-        asked = dict(zip(hash_urls(url.encode() for url in self.web.urls()), self.web.urls(), strict=True))
-        ledger = Ledger(self.bench.database, site=self.site.number, channel=channel)
-        return {asked[url_hash] for url_hash in await ledger.find_entries(sorted(asked))}
-
-    async def list_failed(self) -> list[FailedPage]:
-        return await FailedPages(self.bench.database, site=self.site.number, channel=Channel.BING).list(limit=100_000)
 
     async def list_executions(self) -> list[ExecutionRecord]:
         """The newest first."""
@@ -138,7 +119,8 @@ async def open_bing_stage(
             engines=[engine.endpoint],
             bing=BingSettings.make(enabled=bing_enabled, key=key, daily_quota=quota, priority=priority),
         )
-        yield BingStage(bench, clock, served, engine, stand_in, await bench.store(site))
+        stored = await bench.store(site)
+        yield BingStage(bench=bench, clock=clock, web=served, engine=engine, bing=stand_in, site=stored)
 
 
 @asynccontextmanager

@@ -8,23 +8,18 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from tests.announce.channel_stage import ChannelStage
 from tests.announce.stage import Events, pick_events, read_json
-from tests.conftest import Bench, BenchMaker
-from tests.fakes import FakeClock, StageClock
+from tests.conftest import BenchMaker
+from tests.fakes import StageClock
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.channels.protocols.baidu import BAIDU_KIND, NOT_SAME_SITE, NOT_VALID
+from tidings.announce.channels.protocols.baidu import NOT_SAME_SITE, NOT_VALID
 from tidings.announce.channels.quota.kinds import ApiBases
-from tidings.announce.channels.quota.quota import QuotaState
-from tidings.announce.channels.quota.ranked import open_quota
-from tidings.announce.due.pages import hash_urls
-from tidings.announce.execution.report import Report
-from tidings.announce.ledger.failed_pages import FailedPage, FailedPages
-from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import BaiduSettings
-from tidings.announce.site.site import Site, make_site
+from tidings.announce.site.site import make_site
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionStatus
-from tidings.core.stop import Stop
 from tidings.sandbox.engines import baidu as faults
 from tidings.sandbox.engines.baidu import SandboxBaidu
 from tidings.sandbox.engines.indexnow import SandboxEngine
@@ -37,31 +32,13 @@ MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 PARTIAL, SUCCEEDED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED
 
 
-@dataclass(frozen=True, slots=True)
-class BaiduStage:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaiduStage(ChannelStage):
     """A stored site with Baidu switched on, and everything it is announced to."""
 
-    bench: Bench
-    clock: FakeClock
-    web: SandboxSite
-    engine: SandboxEngine
+    channel = Channel.BAIDU
+
     baidu: SandboxBaidu
-    site: Site
-
-    async def announce(self, channel: ChannelChoice = ChannelChoice.ALL) -> Report:
-        stop = Stop(clock=self.clock, budget=timedelta(hours=1))
-        return await self.bench.announcer.announce(self.site, stop=stop, channel=channel)
-
-    async def read_quota(self) -> QuotaState:
-        return await open_quota(self.site, BAIDU_KIND, database=self.bench.database, clock=self.clock).read()
-
-    async def find_entered(self, channel: Channel = Channel.BAIDU) -> set[str]:
-        asked = dict(zip(hash_urls(url.encode() for url in self.web.urls()), self.web.urls(), strict=True))
-        ledger = Ledger(self.bench.database, site=self.site.number, channel=channel)
-        return {asked[url_hash] for url_hash in await ledger.find_entries(sorted(asked))}
-
-    async def list_failed(self) -> list[FailedPage]:
-        return await FailedPages(self.bench.database, site=self.site.number, channel=Channel.BAIDU).list(limit=10_000)
 
     def list_pushes(self) -> list[int]:
         """The number of URLs of each request, in order."""
@@ -80,7 +57,8 @@ async def open_baidu_stage(
         bench = make_bench(clock=clock, retry_scale=1, bases=ApiBases(baidu=baidu.base_url), resubmit_gap=timedelta(0))
         settings = BaiduSettings.make(enabled=True, key=TOKEN, daily_quota=assumed)
         site = make_site(sitemap_urls=[served.sitemap_url], key=served.key, engines=[engine.endpoint], baidu=settings)
-        yield BaiduStage(bench, clock, served, engine, baidu, await bench.store(site))
+        stored = await bench.store(site)
+        yield BaiduStage(bench=bench, clock=clock, web=served, engine=engine, baidu=baidu, site=stored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +172,7 @@ async def test_urls_that_are_not_taken_fail_with_baidus_reason_and_the_others_ar
         first = json.dumps({"remain": 99, "success": 1})
         stage.baidu.misbehave(Fault(status=200, body=first, times=1))
         stage.baidu.misbehave(Fault(status=200, body=json.dumps(body), times=1))
-        report = await stage.announce(ChannelChoice.BAIDU)
+        report = await stage.announce(channel=ChannelChoice.BAIDU)
         assert stage.list_pushes() == [1, 19]
         assert {page.url: page.reason for page in await stage.list_failed()} == {
             strange: NOT_SAME_SITE,
@@ -206,7 +184,7 @@ async def test_urls_that_are_not_taken_fail_with_baidus_reason_and_the_others_ar
         line = report.ranked[Channel.BAIDU].engine
         assert (report.status, line.succeeded, line.failed, line.left) == (PARTIAL, 18, 2, 0)
         # They go first next time, and only they.
-        again = await stage.announce(ChannelChoice.BAIDU)
+        again = await stage.announce(channel=ChannelChoice.BAIDU)
         assert (again.status, stage.list_pushes()[2:]) == (SUCCEEDED, [2])
 
 

@@ -10,22 +10,20 @@ from typing import Any
 
 import pytest
 
+from tests.announce.channel_stage import ChannelStage
 from tests.announce.stage import Events, pick_events, read_json
-from tests.conftest import Bench, BenchMaker
-from tests.fakes import FakeClock, StageClock
+from tests.conftest import BenchMaker
+from tests.fakes import StageClock
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.enabled_channels import ChannelDisabledError, choose_channels
 from tidings.announce.channels.google.indexing import GOOGLE_KIND
 from tidings.announce.channels.google.submissions import SitemapSubmission, SitemapSubmissions
 from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.channels.quota.ranked import open_quota
-from tidings.announce.due.pages import hash_urls
-from tidings.announce.execution.report import Report
-from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.google_settings import GoogleSettings, IndexedContent
 from tidings.announce.site.site import Site, make_site
 from tidings.core.executions import ExecutionStatus
-from tidings.core.stop import Stop
 from tidings.sandbox.engines import google as faults
 from tidings.sandbox.engines.google import SandboxGoogle
 from tidings.sandbox.engines.indexnow import SandboxEngine
@@ -38,20 +36,13 @@ JOBS = IndexedContent.JOB_POSTING
 TOKEN_URI = "https://oauth2.googleapis.com/token"
 
 
-@dataclass(frozen=True, slots=True)
-class GoogleStage:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoogleStage(ChannelStage):
     """A stored site with credentials of Google, and everything it is announced to."""
 
-    bench: Bench
-    clock: FakeClock
-    web: SandboxSite
-    engine: SandboxEngine
-    google: SandboxGoogle
-    site: Site
+    channel = Channel.GOOGLE
 
-    async def announce(self, channel: ChannelChoice = ChannelChoice.ALL) -> Report:
-        stop = Stop(clock=self.clock, budget=timedelta(hours=1))
-        return await self.bench.announcer.announce(self.site, stop=stop, channel=channel)
+    google: SandboxGoogle
 
     async def list_sitemaps(self) -> list[SitemapSubmission]:
         return await SitemapSubmissions(self.bench.database, site=self.site.number).list()
@@ -59,11 +50,6 @@ class GoogleStage:
     async def change(self, **settings: Any) -> "GoogleStage":
         changed = replace(self.site, google=replace(self.site.google, **settings))
         return replace(self, site=await self.bench.store(changed))
-
-    async def find_entered(self) -> set[str]:
-        asked = dict(zip(hash_urls(url.encode() for url in self.web.urls()), self.web.urls(), strict=True))
-        ledger = Ledger(self.bench.database, site=self.site.number, channel=Channel.GOOGLE)
-        return {asked[url_hash] for url_hash in await ledger.find_entries(sorted(asked))}
 
     def count(self, method: str) -> int:
         """Requests about sitemaps."""
@@ -93,7 +79,8 @@ async def open_google_stage(
             enabled=content is not None, key=google.credentials, daily_quota=quota, content=content
         )
         site = make_site(sitemap_urls=[web.sitemap_url], key=web.key, engines=[engine.endpoint], google=settings)
-        yield GoogleStage(bench, clock, web, engine, google, await bench.store(site))
+        stored = await bench.store(site)
+        yield GoogleStage(bench=bench, clock=clock, web=web, engine=engine, google=google, site=stored)
 
 
 async def test_a_sitemap_is_submitted_when_it_changed_and_only_then(make_bench: BenchMaker) -> None:
@@ -130,9 +117,9 @@ async def test_another_property_or_account_is_reported_again_and_robots_names_it
         await stage.announce()
         stage.google.add_property("sc-domain:example.com")
         other = await stage.change(console_property="sc-domain:example.com")
-        await other.announce(ChannelChoice.GOOGLE)
+        await other.announce(channel=ChannelChoice.GOOGLE)
         robots = replace(other.site, sitemap_urls=(stage.web.robots_url,))
-        await replace(other, site=await stage.bench.store(robots)).announce(ChannelChoice.GOOGLE)
+        await replace(other, site=await stage.bench.store(robots)).announce(channel=ChannelChoice.GOOGLE)
         assert list(stage.google.sitemaps) == [
             (f"{stage.web.origin}/", stage.web.sitemap_url),
             ("sc-domain:example.com", stage.web.sitemap_url),
@@ -177,9 +164,9 @@ async def test_each_answer_about_a_sitemap(
         assert reported["advice"]
         alerts = pick_events(events, "alert", kind="sitemap_refused", subject=f"{stage.site.id} at google")
         assert len(alerts) == lasting
-        assert (await stage.announce(ChannelChoice.GOOGLE)).status is FAILED
+        assert (await stage.announce(channel=ChannelChoice.GOOGLE)).status is FAILED
         stage.google.recover()
-        again = await stage.announce(ChannelChoice.GOOGLE)
+        again = await stage.announce(channel=ChannelChoice.GOOGLE)
         assert (again.status, [each.submitted for each in again.sitemaps]) == (SUCCEEDED, [True])
         kinds = {each.kind for each in await stage.bench.announcer.alerts.list_open()}
         assert "sitemap_refused" not in kinds
@@ -193,13 +180,13 @@ async def test_one_claim_signs_in_for_less_than_an_hour_and_a_stale_token_is_rep
     """A43: a token is kept in memory, renewed before it ends, and never logged."""
     async with open_google_stage(make_bench) as stage:
         for _ in range(2):
-            await stage.announce(ChannelChoice.GOOGLE)
+            await stage.announce(channel=ChannelChoice.GOOGLE)
         assert stage.google.claims == 1
         stage.clock.advance(timedelta(minutes=56))
-        await stage.announce(ChannelChoice.GOOGLE)
+        await stage.announce(channel=ChannelChoice.GOOGLE)
         assert stage.google.claims == 2
         stage.google.expire_tokens()
-        assert (await stage.announce(ChannelChoice.GOOGLE)).status is SUCCEEDED
+        assert (await stage.announce(channel=ChannelChoice.GOOGLE)).status is SUCCEEDED
         assert stage.google.claims == 3
         assert "ya29." not in json.dumps([str(event) for event in events])
 
@@ -211,7 +198,7 @@ async def test_a_token_is_asked_for_at_googles_own_address_only(make_bench: Benc
     async with open_google_stage(make_bench) as stage:
         account = json.loads(stage.google.credentials) | {"token_uri": uri}
         other = await stage.change(key=GoogleSettings.check_key(json.dumps(account)))
-        report = await other.announce(ChannelChoice.GOOGLE)
+        report = await other.announce(channel=ChannelChoice.GOOGLE)
         assert (report.status, stage.google.requests) == (FAILED, [])
         assert "token_uri" in str(report.sitemaps[0].failure)
 
@@ -250,10 +237,10 @@ async def test_each_answer_about_a_page(make_bench: BenchMaker, row: IndexingRow
     """A27, A31, A43: requests, waits, quota and ledger; the sitemap is submitted all the same."""
     async with open_google_stage(make_bench, content=JOBS) as stage:
         stage.google.misbehave(replace(row.fault, path=faults.PUBLISH_PATH))
-        report = await stage.announce(ChannelChoice.GOOGLE)
+        report = await stage.announce(channel=ChannelChoice.GOOGLE)
         assert len(stage.list_published()) == row.requests
         assert [each.total_seconds() for each in stage.clock.slept if each >= timedelta(seconds=1)] == row.waits
-        quota = await open_quota(stage.site, GOOGLE_KIND, database=stage.bench.database, clock=stage.clock).read()
+        quota = await stage.read_quota()
         assert (quota.used, quota.full) == (row.used, row.full)
         assert await stage.find_entered() == set()
         assert row.says in read_json(report)["googleStats"]["errorMessage"]
@@ -261,7 +248,7 @@ async def test_each_answer_about_a_page(make_bench: BenchMaker, row: IndexingRow
         assert [each.submitted for each in report.sitemaps] == [True]
         stage.google.recover()
         before = len(stage.list_published())
-        await stage.announce(ChannelChoice.GOOGLE)
+        await stage.announce(channel=ChannelChoice.GOOGLE)
         assert len(stage.list_published()) - before == row.then
         assert len(await stage.find_entered()) == row.then
 
@@ -340,15 +327,15 @@ async def test_sites_of_one_project_share_the_quota_of_a_day(make_bench: BenchMa
     """A28, A43: Google counts by project. Another account of the project shares it too, another project does not."""
     async with open_google_stage(make_bench, pages=4, quota=6, content=JOBS) as stage:
         other = replace(stage, site=await stage.bench.store(replace(stage.site, id="other.example", number=0)))
-        await stage.announce(ChannelChoice.GOOGLE)
-        await other.announce(ChannelChoice.GOOGLE)
+        await stage.announce(channel=ChannelChoice.GOOGLE)
+        await other.announce(channel=ChannelChoice.GOOGLE)
         assert (len(await stage.find_entered()), len(await other.find_entered())) == (4, 2)
         for each in (stage, other):
-            quota = await open_quota(each.site, GOOGLE_KIND, database=stage.bench.database, clock=stage.clock).read()
+            quota = await each.read_quota()
             assert (quota.used, quota.remaining) == (6, 0)
         account = json.loads(stage.google.credentials) | {"project_id": "elsewhere"}
         apart = await other.change(key=GoogleSettings.check_key(json.dumps(account)))
-        await apart.announce(ChannelChoice.GOOGLE)
+        await apart.announce(channel=ChannelChoice.GOOGLE)
         assert len(await apart.find_entered()) == 4
 
 
@@ -357,10 +344,10 @@ async def test_what_google_says_to_one_site_counts_for_its_project(make_bench: B
     async with open_google_stage(make_bench, content=JOBS) as stage:
         other = replace(stage, site=await stage.bench.store(replace(stage.site, id="other.example", number=0)))
         stage.google.misbehave(replace(faults.QUOTA_PER_DAY, path=faults.PUBLISH_PATH))
-        await stage.announce(ChannelChoice.GOOGLE)
+        await stage.announce(channel=ChannelChoice.GOOGLE)
         stage.google.recover()
         asked = len(stage.list_published())
-        report = await other.announce(ChannelChoice.GOOGLE)
+        report = await other.announce(channel=ChannelChoice.GOOGLE)
         assert (report.status, len(stage.list_published())) == (SUCCEEDED, asked)
         assert "used up" in str(report.ranked[Channel.GOOGLE].skipped)
 

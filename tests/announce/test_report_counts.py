@@ -101,7 +101,7 @@ async def test_pages_that_an_execution_sends_itself_do_not_count_as_announced(op
 async def test_pages_that_nobody_looked_up_are_not_called_announced(make_bench: BenchMaker) -> None:
     """A37, A43: Google gets the sitemap alone; the execution knows nothing of its pages."""
     async with open_google_stage(make_bench, pages=5) as stage:
-        report = await stage.announce(ChannelChoice.GOOGLE)
+        report = await stage.announce(channel=ChannelChoice.GOOGLE)
         assert (report.status, report.total, report.new, report.cached) == (SUCCEEDED, 5, 0, 0)
         assert (await stage.announce()).new == 5
         assert (await stage.announce()).cached == 5
