@@ -137,7 +137,6 @@ async def test_each_batch_of_a_large_file_belongs_into_one_part_of_the_ledger(fi
         engines=BOTH,
         batch_size=10,
         validators=SitemapValidators(first.database, site=1),
-        wake=lambda: None,
     )
     hashes = [random.randint(LOWEST, HIGHEST) for _ in range(35)]
     many, few = hashes[:30], hashes[30:]

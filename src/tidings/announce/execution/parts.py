@@ -85,7 +85,7 @@ class ExecutionParts:
             self._announcer.database, site=self._site.number, channel=Channel.INDEXNOW, engines=engines
         )
 
-    def make_planner(self, wake: Callable[[], None]) -> Planner:
+    def make_planner(self) -> Planner:
         return Planner(
             self.open_recorder(Channel.INDEXNOW),
             context=self._context,
@@ -93,7 +93,6 @@ class ExecutionParts:
             engines=tuple(engine.endpoint for engine in self._site.engines),
             batch_size=find_limits(self._site).batch_size,
             validators=self._validators,
-            wake=wake,
         )
 
     @asynccontextmanager

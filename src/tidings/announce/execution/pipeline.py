@@ -115,10 +115,13 @@ class AnnounceExecution:
         if not self._is_worth_a_crawl:
             await self._finish(self._conclude_without_crawl())
             return
+        # What earlier executions left is counted before the first of it is sent.
+        planner = await self._open_planner() if self._crawl is None else None
         async with self._parts.start_senders(self._engines or (), stop=stop) as senders:
-            if self._crawl is None:
+            if planner is not None:
+                planner.wake = senders.wake
                 crawl = self._announcer.make_crawl(self._site, stop=stop, channels=self._channels)
-                await self._plan(crawl if pages is None else pages, stop=stop, wake=senders.wake)
+                await self._plan(crawl if pages is None else pages, planner, stop=stop)
             await senders.finish()
         await self._count_outbox()
         await self._send_ranked(stop)
@@ -129,7 +132,7 @@ class AnnounceExecution:
         """Put given pages into the outbox."""
         await self._open()
         if self._is_worth_a_crawl:
-            await self._plan(given, stop=Stop(clock=self._announcer.clock), wake=lambda: None)
+            await self._plan(given, await self._open_planner(), stop=Stop(clock=self._announcer.clock))
 
     @property
     def _is_worth_a_crawl(self) -> bool:
@@ -170,13 +173,16 @@ class AnnounceExecution:
             self._emit(Remark(error=f"every engine refuses this site's key; nothing was sent to them. {ROTATE_KEY}"))
         return usable
 
-    async def _plan(self, crawl: PageSource, *, stop: Stop, wake: Callable[[], None]) -> None:
-        """Crawl, and put what is due into the outbox. After a stop, what was planned so far counts."""
-        self._crawl = crawl
+    async def _open_planner(self) -> Planner:
         if self._engines:
             await self._redirect_stranded()
-        planner = self._parts.make_planner(wake)
+        planner = self._parts.make_planner()
         await planner.open()
+        return planner
+
+    async def _plan(self, crawl: PageSource, planner: Planner, *, stop: Stop) -> None:
+        """Crawl, and put what is due into the outbox. After a stop, what was planned so far counts."""
+        self._crawl = crawl
         finder = DueFinder(
             self._site,
             ledger=self._recorder.ledger if self._engines else None,

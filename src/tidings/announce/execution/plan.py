@@ -55,8 +55,8 @@ class Planner:
     engines: tuple[str, ...]
     batch_size: int
     validators: SitemapValidators
-    # Called after each batch.
-    wake: Callable[[], None]
+    # Called after each batch, once there are senders to wake.
+    wake: Callable[[], None] = lambda: None
     # Pages of earlier executions that are open at each engine; engines without any are left out.
     _open: dict[bool, dict[str, HashSet]] = field(default_factory=lambda: {False: {}, True: {}}, init=False)
     _buffers: dict[tuple[bool, tuple[str, ...]], _Buffer] = field(default_factory=dict, init=False)
