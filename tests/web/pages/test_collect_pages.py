@@ -42,13 +42,6 @@ async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
         yield await stack.enter_async_context(open_api(sqlite_url, tmp_path, crawl=crawl, collect=collect))
 
 
-@pytest.fixture
-async def browser(api: ApiStage) -> Browser:
-    opened = Browser(api)
-    await opened.sign_in()
-    return opened
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("cookie", "title"),

@@ -1,28 +1,13 @@
 """The first site: four steps on one page, from a sitemap's address to the first accepted page."""
 
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from tests.web.api_stage import BING_KEY, ApiStage, open_api
+from tests.web.api_stage import BING_KEY, ApiStage
 from tests.web.pages.browser import Browser
 
 pytestmark = pytest.mark.one_database
-
-
-@pytest.fixture
-async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
-    async with open_api(sqlite_url, tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def browser(api: ApiStage) -> Browser:
-    opened = Browser(api)
-    await opened.sign_in()
-    return opened
 
 
 @pytest.mark.thorough

@@ -1,15 +1,13 @@
 """Pages of collected notes: search, filters, one note, export and deletion; candidates that were given up."""
 
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import insert
 
-from tests.web.api_stage import ApiStage, open_api
+from tests.web.api_stage import ApiStage
 from tests.web.pages.browser import Browser
 from tidings.collect.comments import Comment
 from tidings.collect.errors import ErrorCode
@@ -68,19 +66,6 @@ async def read_comments(installation: Installation, note: Note, *comments: Comme
     [settled] = await collect.comments.settle(execution, note.platform, [page])
     assert settled.created == len(comments)
     await collect.writer.finish(execution)
-
-
-@pytest.fixture
-async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
-    async with open_api(sqlite_url, tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def browser(api: ApiStage) -> Browser:
-    opened = Browser(api)
-    await opened.sign_in()
-    return opened
 
 
 @pytest.mark.thorough

@@ -2,13 +2,11 @@
 
 import html
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from tests.web.api_stage import BING_KEY, ApiStage, hold, open_api
+from tests.web.api_stage import BING_KEY, ApiStage, hold
 from tests.web.pages.browser import Browser
 from tests.web.pages.test_page_cost import MOST_QUERIES, record_queries
 from tidings.announce.execution.alerts import AnnounceAlert
@@ -24,19 +22,6 @@ from tidings.web.pages.view.forms import LARGEST_FORM
 
 ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 LARGEST_PAGE = 100_000
-
-
-@pytest.fixture
-async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
-    async with open_api(sqlite_url, tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def browser(api: ApiStage) -> Browser:
-    opened = Browser(api)
-    await opened.sign_in()
-    return opened
 
 
 async def run_once(api: ApiStage) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,19 +18,6 @@ from tidings.web.pages.view.forms import FormValues
 
 pytestmark = pytest.mark.one_database
 HOOK = "a-hook-secret-0123456789"
-
-
-@pytest.fixture
-async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
-    async with open_api(sqlite_url, tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def browser(api: ApiStage) -> Browser:
-    opened = Browser(api)
-    await opened.sign_in()
-    return opened
 
 
 def make() -> Site:

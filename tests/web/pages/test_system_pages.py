@@ -2,12 +2,11 @@
 
 import html
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.web.api_stage import BING_KEY, ApiStage, open_api
+from tests.web.api_stage import BING_KEY, ApiStage
 from tests.web.pages.browser import Browser
 from tidings.core.alerts.translation import read_catalogue
 from tidings.sandbox.wire.faults import Fault
@@ -15,19 +14,6 @@ from tidings.settings.settings import read_settings
 from tidings.web.description import list_operations
 from tidings.web.pages.system import find_setting_group
 from tidings.web.pages.view.texts import OPERATIONS
-
-
-@pytest.fixture
-async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
-    async with open_api(sqlite_url, tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def browser(api: ApiStage) -> Browser:
-    opened = Browser(api)
-    await opened.sign_in()
-    return opened
 
 
 def read_rows(text: str) -> list[list[str]]:
