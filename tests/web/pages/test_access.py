@@ -151,6 +151,20 @@ async def test_sign_in_never_leads_elsewhere(api: ApiStage, elsewhere: str) -> N
     assert answer.headers["location"] == "/"
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["[" * 30_000, '{"key":' * 5_000, "9" * 5_000, "NaN", "null", "%FF", "%00", '{"key":"x","values":[]}', '{"key":1}'],
+    ids=lambda value: value[:8],
+)
+async def test_cookies_of_a_strangers_making_break_no_page(api: ApiStage, value: str) -> None:
+    """Attack cases "API": each cookie that a page reads, on the page that everybody may open; never a 5xx."""
+    for name in ("message", "language", "theme", "tidings-session"):
+        browser = Browser(api)
+        browser.cookies[name] = value
+        page = await browser.get("/sign-in")
+        assert (page.status, 'name="token"' in page.text) == (200, True), name
+
+
 async def test_the_scope_decides_what_is_shown(api: ApiStage) -> None:
     browser = Browser(api)
     await browser.sign_in("metrics-token-0123456789abcdef")

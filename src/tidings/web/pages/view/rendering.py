@@ -198,7 +198,7 @@ class PageRenderer:
             key, values = f"message.{document['key']}", {str(k): str(v) for k, v in document["values"].items()}
             title = texts(f"{key}.title", **values)
             text = texts(f"{key}.text", **values) if texts.has(f"{key}.text") else ""
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         undo = f"message.undo.{document['key']}"
         return {
