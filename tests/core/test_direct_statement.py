@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from sqlalchemy import bindparam, func, insert, select, text, update
+from sqlalchemy import bindparam, func, insert, literal, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from tidings.collect.tables import note_terms
+from tidings.collect.tables import candidates, note_terms
 from tidings.core.db.database import Database
 from tidings.core.db.direct_statement import DirectStatement, among, bind_texts
 
@@ -52,6 +52,19 @@ async def test_any_number_of_texts_finds_its_rows_and_no_others(database: Databa
         for some, found in (([], []), ([rows[0]["terms"]], [1]), ([rows[1]["terms"], rows[2]["terms"], "no"], [2, 3])):
             changed = await _CHANGE.run(connection, {"some": bind_texts(some), "new": "new"})
             assert sorted(row.source_id for row in changed) == found
+
+
+@pytest.mark.one_database
+async def test_texts_are_found_by_the_index_of_their_column(database: Database) -> None:
+    """C4: each settled batch looks for its records among all that there are."""
+    wanted = among(candidates.c.note_id, literal(bind_texts(["a", "b"])))
+    statement = (
+        select(candidates.c.title).where(candidates.c.platform == "weibo", wanted).order_by(candidates.c.note_id)
+    )
+    async with database.read() as connection:
+        sql = statement.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
+        plan = (await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}")).all()
+    assert "(platform=? AND note_id=?)" in plan[0][-1]
 
 
 async def test_a_row_that_exists_stays_as_it_is(database: Database) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Boolean, Insert, exc
+from sqlalchemy import Insert, exc
 from sqlalchemy.dialects.sqlite.aiosqlite import SQLiteDialect_aiosqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
@@ -66,10 +66,12 @@ class DirectStatement:
 
 class among(FunctionElement[bool]):  # noqa: N801 - it reads as SQL
     """`among(column, bindparam(…))`: whether the column has one of the texts of `bind_texts`. The SQL does not depend
-    on their number."""
+    on their number.
+
+    It has no type: SQLAlchemy compares a boolean with 1 on SQLite, and then no index finds the rows.
+    """
 
     inherit_cache = True
-    type = Boolean()
 
 
 @compiles(among, "sqlite")
