@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Table, delete, select, text, update
+from sqlalchemy import Table, delete, event, select, text, update
 
 from tests.collect.writer_stage import PLATFORM, begin, make_candidates, make_note, read_candidates, read_sources
 from tests.fakes import FakeClock
@@ -203,3 +203,30 @@ async def test_notes_that_are_read_again_and_a_person_who_changes_their_comments
         await gate.enter_async_context(hold_row(database, comment_threads, note_id="b"))
         await run_in_turn(database, gate, ask[request_of_person], lambda: settle_notes(writer, execution, "a", "c"))
     assert {row.status for row in (await read_candidates(database)).values()} == {"collected"}
+
+
+@pytest.mark.one_database
+async def test_the_order_of_locks_makes_sqlite_read_no_other_notes(writer: Writer, database: Database) -> None:
+    """C4: a platform may have a million notes; these statements hold the only lock to write."""
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a"))
+    [leased] = await writer.lease(execution)
+    result = Collected(note_id="a", note=make_note("a"), cookie_used=None)
+    await writer.settle(execution, leased.platform, [result])
+    async with database.write() as connection:
+        engine = connection.engine.sync_engine
+    seen: list[tuple[str, Any]] = []
+
+    def record(_connection: Any, _cursor: Any, statement: str, values: Any, *_others: Any) -> None:
+        seen.append((statement, values))
+
+    event.listen(engine, "before_cursor_execute", record)
+    await writer.settle(execution, leased.platform, [result])
+    await writer.corrections.delete_note(PLATFORM, "a")
+    event.remove(engine, "before_cursor_execute", record)
+    looks = [each for each in seen if each[0].startswith("SELECT tbl_source.")]
+    assert len(looks) == 2
+    for statement, values in looks:
+        async with database.read() as connection:
+            plan = (await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)).all()
+        assert "(platform=? AND note_id=?)" in plan[0][-1]

@@ -18,6 +18,7 @@ from tidings.collect.write.changes import ChangeLog
 from tidings.collect.write.comments.threads import delete_comments, requeue_threads
 from tidings.collect.write.leases import insert_candidates, requeue_failed
 from tidings.collect.write.values import NewCandidate
+from tidings.collect.write.versions import LOCK_ORDER
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
@@ -86,8 +87,7 @@ async def _delete_note(
     # Change the candidate first: an execution that has locked its row then stores its note before we delete it.
     emptied = _describe_deleted(at)
     is_known = (await connection.execute(update(candidates).filter_by(**key).values(emptied))).rowcount > 0
-    # In the order in which the next stage locks them: two transactions cannot deadlock.
-    versions = select(sources.c.id).filter_by(**key).order_by(sources.c.idempotency_key).with_for_update()
+    versions = select(sources.c.id).filter_by(**key).order_by(LOCK_ORDER).with_for_update()
     of_note = list((await connection.execute(versions)).scalars())
     await connection.execute(delete(note_terms).where(note_terms.c.source_id.in_(of_note)))
     await connection.execute(delete(note_snapshots).filter_by(**key))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,6 +22,10 @@ from tidings.core.db.database import Database
 from tidings.core.executions import Execution
 
 _set_counts = update(sources).where(sources.c.id == bindparam("of_id")).values(content=bindparam("new_content"))
+
+# The order in which the next stage locks sources: two transactions cannot deadlock. Because of the empty text SQLite
+# sorts the few that are found, instead of reading all of the platform in the order of their index.
+LOCK_ORDER: Final = sources.c.idempotency_key.concat("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,7 @@ async def find_latest(
     columns = (sources.c[name] for name in ("id", "note_id", "version", "content", "collected_at"))
     statement = select(*columns).where(sources.c.platform == platform, sources.c.note_id.in_(note_ids))
     if lock:
-        # In the order in which the next stage locks them: two transactions cannot deadlock.
-        statement = statement.order_by(sources.c.idempotency_key).with_for_update()
+        statement = statement.order_by(LOCK_ORDER).with_for_update()
     rows = (await connection.execute(statement)).all() if note_ids else []
     found: dict[str, StoredVersion] = {}
     for row in sorted(rows, key=lambda each: each.version):
