@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -551,6 +552,25 @@ def test_a_line_that_cannot_be_written_is_reported_without_its_content(capsys: p
     written = capsys.readouterr().err
     assert written.count("could not be written: ValueError") == 2
     assert_no_canary(written)
+
+
+def test_lines_that_the_file_does_not_take_are_reported_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A23: a full disk is named once, and again only after a line that it took."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    configure_logging(format=LogFormat.JSON, level="info", redactor=Redactor(), quiet=True, file=folder / "tidings.log")
+    log, reports = get_logger("tidings.test"), []
+    for _ in range(2):
+        shutil.rmtree(folder)
+        for number in range(3):
+            log.info("lost", number=number)
+        reports.append(capsys.readouterr().err)
+        folder.mkdir()
+        log.info("kept")
+    assert reports == ["a log line of tidings.test could not be written: FileNotFoundError\n"] * 2
+    assert "kept" in (folder / "tidings.log").read_text()
 
 
 def test_uncaught_exceptions_are_redacted_too() -> None:

@@ -22,6 +22,12 @@ class PrivateFileHandler(logging.handlers.RotatingFileHandler):
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=FILE_SIZE, backupCount=FILES_KEPT, encoding="utf-8")
         self._rendered: tuple[logging.LogRecord | None, str] = (None, "")
+        # Whether this line and the one before could not be written.
+        self._is_lost = self._was_lost = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._was_lost, self._is_lost = self._is_lost, False
+        super().emit(record)
 
     def format(self, record: logging.LogRecord) -> str:
         # `logging` formats a record twice: to know whether the line fits, and to write it.
@@ -68,7 +74,10 @@ class PrivateFileHandler(logging.handlers.RotatingFileHandler):
         return stream
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        report_lost_line(record)
+        """Report the first of several lost lines: the others fail for the same reason, such as a full disk."""
+        self._is_lost = True
+        if not self._was_lost:
+            report_lost_line(record)
 
 
 def _open_private(path: str, flags: int) -> int:
