@@ -99,7 +99,8 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 python:
 	@$(BIN)/python -c 'import pip; $(NEW_ENOUGH)' 2> /dev/null && exit; \
 	if ! $(PYTHON) -c '$(NEW_ENOUGH)' 2> /dev/null; then \
-		echo "Tidings needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) -V 2>&1 || true)." >&2; \
+		found=$$($(PYTHON) -V 2>&1) && found="is $$found" || found="cannot be run"; \
+		echo "Tidings needs Python 3.11 or later, and $(PYTHON) $$found." >&2; \
 		echo "Name another: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; \
 	fi; \
 	installed=$$(ls $(VENV)/.runtime 2> /dev/null); rm -rf $(VENV); \

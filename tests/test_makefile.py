@@ -32,9 +32,14 @@ def test_an_old_python_is_named_and_leaves_nothing_behind(tmp_path: Path) -> Non
     assert "needs Python 3.11 or later" in first.stderr
     assert "Python 3.10.13" in first.stderr
     assert not (tmp_path / "venv").exists()
-    missing = make(tmp_path, python="no-such-python")
-    assert missing.returncode != 0
-    assert "needs Python 3.11 or later" in missing.stderr
+    closed = tmp_path / "closed" / "python3"
+    write_script(closed, "exit 1")
+    closed.chmod(0o600)
+    for unreachable in ("no-such-python", str(closed)):
+        missing = make(tmp_path, python=unreachable)
+        assert missing.returncode != 0
+        assert f"needs Python 3.11 or later, and {unreachable} cannot be run.\n" in missing.stderr
+        assert "sh:" not in missing.stderr
     # What an earlier release of this file left: an environment of the old Python.
     write_script(tmp_path / "venv" / "bin" / "python", "exit 1")
     second = make(tmp_path, python=sys.executable)
