@@ -63,8 +63,8 @@ async def test_clean_installation_passes_every_check_without_a_warning(anywhere:
     assert report.passed is True
     covered = {check.name: check.covered for check in report.checks}
     assert covered[CheckName.ENCRYPTION] == "3 encrypted values"
-    assert covered[CheckName.BACKUPS].startswith("1 files")
-    assert covered[CheckName.LOGS].startswith("1 files")
+    assert covered[CheckName.BACKUPS].startswith("1 file,")
+    assert covered[CheckName.LOGS].startswith("1 file,")
     assert covered[CheckName.DATABASE].startswith(anywhere.database.dialect)
 
 

@@ -68,6 +68,9 @@ def test_command_says_the_same_in_words(planted: Planted) -> None:
     found = terminal.invoke(make_app(), ["audit", "--backup", str(leaked), "--repository", str(planted.data_dir)])
     nowhere = terminal.invoke(make_app(), ["audit", "--repository", str(planted.data_dir / "nowhere")])
     assert (nowhere.exit_code, "is not a folder" in nowhere.stderr) == (2, True)
+    missing = terminal.invoke(make_app(), ["audit", "--backup", str(leaked), "--backup", "kept.backup"])
+    assert (missing.exit_code, missing.stdout) == (2, "")
+    assert missing.stderr == "tidings: --backup: kept.backup does not exist; nothing was searched\n"
     weak = terminal.invoke(make_app(), ["audit"], env={"TIDINGS_TOKEN": "changeme"})
     assert (clean.exit_code, json.loads(clean.stdout)["passed"]) == (0, True)
     assert found.exit_code == 1

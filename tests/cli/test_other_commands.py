@@ -4,6 +4,7 @@ but for the help, which is asked of every command there is."""
 import asyncio
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -212,6 +213,10 @@ async def test_sandbox_says_what_to_try_and_ends_by_ctrl_c(terminal: Terminal) -
         elif line.startswith("echo "):
             given, words = line.removeprefix("echo ").split(" | tidings ")
             ran.append(await terminal.pipe(*words.split(), given=given.strip("'")))
+        elif line.startswith("curl "):
+            fetched, words = line.split(" && tidings ")
+            await asyncio.to_thread(subprocess.run, fetched.split(), cwd=terminal.folder, check=True)
+            ran.append(await terminal.run(*words.split()))
     setup = await terminal.run("collect", "feishu", "setup", "--yes")
     terminal.variables |= dict(line.split("=") for line in setup.out.splitlines() if line.startswith("FEISHU_TABLE_"))
     collecting = [line.split()[1:] for line in shown if line.startswith("tidings collect")]
@@ -219,10 +224,12 @@ async def test_sandbox_says_what_to_try_and_ends_by_ctrl_c(terminal: Terminal) -
     process.send_signal(signal.SIGINT)
     ended = await end(process)
     assert lines[0].startswith("Site:    http://127.0.0.1:")
-    assert [each.code for each in ran] == [0] * 10
-    assert "Bing: 3 of 100 used today, 97 remain" in ran[2].out
-    assert "12 found, 12 new" in ran[7].out
-    assert ran[9].out.startswith("29 created")
+    assert [each.code for each in ran] == [0] * 12
+    assert "Bing: 3 of 100 used today, 97 remain" in ran[4].out
+    assert "Baidu: 3 of " in ran[4].out
+    assert "to Google: it changed." in ran[4].out
+    assert "12 found, 12 new" in ran[9].out
+    assert ran[11].out.startswith("29 created")
     assert (ended.code, ended.err) == (0, "")
 
 

@@ -4,6 +4,7 @@ one channel; each as a process of its own, with its JSON."""
 import asyncio
 import os
 import pty
+import re
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
@@ -26,7 +27,7 @@ from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.tokens import Tokens
-from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.bing import SandboxBing, refuse_exceeded
 from tidings.sandbox.engines.indexnow import FORBIDDEN, SandboxEngine
 from tidings.sandbox.site.site import SandboxSite
 
@@ -130,6 +131,34 @@ async def test_a_site_is_paused_and_resumed_and_each_says_whether_it_changed_any
         {"site": "site.example", "paused": False, "changed": True, "freed": 0},
     ]
     assert states == [False, True, True, False]
+
+
+async def test_status_shows_the_sites_of_a_group_or_those_that_need_attention(terminal: Terminal) -> None:
+    """A41: with many sites, a line says which need somebody, and why; the last line counts the others."""
+    async with open_shop(terminal, bing_key=None) as shop:
+        await terminal.run("sites", "add", ADDRESS, "--key", INDEXNOW_KEY, "--id", "quiet", "--group", "news")
+        nothing = await terminal.run("status", "--attention")
+        shop.engine.misbehave(FORBIDDEN)
+        await shop.run()
+        urgent, as_json, news, both, quiet = await run_together(
+            terminal,
+            ["status", "--attention"],
+            ["status", "--attention", "--json"],
+            ["status", "--group", "news"],
+            ["status", "shop", "--attention"],
+            ["status", "--attention", "--group", "news"],
+        )
+        assert nothing.out == "No site needs attention.\n2 of 2 sites left out.\n"
+        titles, line, left_out = urgent.out.splitlines()
+        assert titles.split() == ["site", "condition", "started", "reason"]
+        assert re.match("shop +broken .*403", line)
+        assert left_out == "1 of 2 sites left out."
+        (found,) = as_json.document["attention"]
+        assert (found["site"], found["condition"]) == ("shop", "broken")
+        assert [each["site"] for each in as_json.document["executions"]] == ["shop"]
+        assert news.out == "Nothing has run yet.\n1 of 2 sites left out.\n"
+        assert (both.code, "not both" in both.err) == (2, True)
+        assert quiet.out == "No site needs attention.\n2 of 2 sites left out.\n"
 
 
 async def test_status_says_that_everything_is_paused(terminal: Terminal, stored: Site) -> None:
@@ -402,6 +431,15 @@ async def test_status_shows_what_is_used_of_bings_quota_what_remains_and_when_it
             "switchedOff": False,
             "reason": None,
         }
+
+
+async def test_status_says_that_bing_takes_no_more_although_we_counted_less(terminal: Terminal) -> None:
+    """A28, A33: other programs used up the quota; our own count stays beside Bing's answer."""
+    async with open_shop(terminal, quota=3, remaining=False) as shop:
+        shop.bing.misbehave(refuse_exceeded(quota=3))
+        await shop.run()
+        shown = await terminal.run("status", "shop")
+        assert "Bing: 0 of 100 used today by our own count, but Bing takes no more today; new at " in shown.out
 
 
 async def test_status_says_why_bing_is_switched_off_and_nothing_of_it_where_it_is_not_wanted(

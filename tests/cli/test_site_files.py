@@ -100,6 +100,6 @@ async def test_an_export_replaces_files_alone(terminal: Terminal) -> None:
     assert (terminal.folder / "link").is_symlink()
     assert (terminal.folder / "mine.json").read_text() == "mine"
     assert (nowhere.code, nowhere.complaint) == (
-        2,
+        1,
         "tidings: none/out.json cannot be written: No such file or directory",
     )

@@ -23,7 +23,7 @@ from tidings.audit.database_text import reflect_tables, scan_tables
 from tidings.audit.encrypted_columns import open_encrypted
 from tidings.audit.file_modes import check_modes
 from tidings.audit.one_writer import check_one_writer
-from tidings.audit.report import AuditReport, Check, CheckBuilder, CheckName
+from tidings.audit.report import AuditReport, Check, CheckBuilder, CheckName, count_things
 from tidings.audit.repository import check_repository
 from tidings.audit.secret_finder import KnownSecret, SecretFinder
 from tidings.audit.strength import AuditedMasterKey, check_master_key, check_tokens
@@ -126,7 +126,7 @@ async def _check_database(
     finally:
         await database.close()
     return stored, [
-        encryption.build(CheckName.ENCRYPTION, f"{values:,} encrypted values"),
+        encryption.build(CheckName.ENCRYPTION, count_things(values, "encrypted value")),
         clear.build(CheckName.DATABASE, f"{database.dialect}, {rows}"),
     ]
 
@@ -146,4 +146,4 @@ async def _scan(database: ReadableDatabase, finder: SecretFinder, *, check: Chec
     async with database.read() as connection:
         tables = await connection.run_sync(reflect_tables)
         count = await scan_tables(connection, tables, finder, check=check)
-    return f"{len(tables):,} tables, {count:,} rows with text"
+    return f"{count_things(len(tables), 'table')}, {count_things(count, 'row')} with text"

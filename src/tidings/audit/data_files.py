@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tidings.audit.file_scan import scan_file
-from tidings.audit.report import Check, CheckBuilder, CheckName
+from tidings.audit.report import Check, CheckBuilder, CheckName, count_things
 from tidings.audit.secret_finder import Patterns, SecretFinder
 
 KEY_FILES: Final = ("master.key", "webhook.secret", "admin.token")
@@ -136,4 +136,4 @@ def _measure(paths: Collection[Path]) -> str:
     for path in paths:
         with suppress(OSError):
             size += path.stat().st_size
-    return f"{len(paths):,} files, {size / 1_000_000:,.1f} MB"
+    return f"{count_things(len(paths), 'file')}, {size / 1_000_000:,.1f} MB"

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tidings.audit.data_files import DataFiles
-from tidings.audit.report import Check, CheckBuilder, CheckName
+from tidings.audit.report import Check, CheckBuilder, CheckName, count_things
 
 _ROOT = 0
 
@@ -24,7 +24,7 @@ def check_modes(data_dir: Path, files: DataFiles, *, backups: Collection[Path], 
     paths = dict.fromkeys((*files.database, *files.keys, *files.logs, *files.others, *backups))
     for path in paths:
         _check_file(path, owners, check)
-    return check.build(CheckName.FILE_MODES, f"{data_dir} and {len(paths):,} files")
+    return check.build(CheckName.FILE_MODES, f"{data_dir} and {count_things(len(paths), 'file')}")
 
 
 def _check_folder(folder: Path, owners: Collection[int], check: CheckBuilder) -> None:

@@ -94,6 +94,11 @@ class AuditReport:
         return {"passed": self.passed, "checks": [check.describe() for check in self.checks]}
 
 
+def count_things(number: int, name: str) -> str:
+    """Such as `1 file` and `1,204 files`."""
+    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
+
+
 class CheckBuilder:
     """Collects the findings of one check: each once, and at most 50 of them."""
 

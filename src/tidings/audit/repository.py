@@ -12,7 +12,7 @@ from typing import Final
 
 from tidings.audit.data_files import walk_folder
 from tidings.audit.file_scan import scan_file
-from tidings.audit.report import Check, CheckBuilder, CheckName
+from tidings.audit.report import Check, CheckBuilder, CheckName, count_things
 from tidings.audit.secret_finder import KnownSecret, Patterns, SecretFinder
 
 _MOST_FILES: Final = 50_000
@@ -42,8 +42,8 @@ def check_repository(
                 scan_file(path, finder, patterns=Patterns.REALISTIC, check=check, report=check.warn)
     except OSError as error:
         check.find(folder, str(error))
-    kind = "files of the working folder" if root is None else "files of the checkout"
-    return check.build(CheckName.REPOSITORY, f"{count:,} {kind} {root or folder.absolute()}")
+    kind = "of the working folder" if root is None else "of the checkout"
+    return check.build(CheckName.REPOSITORY, f"{count_things(count, 'file')} {kind} {root or folder.absolute()}")
 
 
 def _find_checkout(folder: Path) -> Path | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidings.audit.report import Check, CheckBuilder, CheckName
+from tidings.audit.report import Check, CheckBuilder, CheckName, count_things
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.secret import Secret
@@ -53,7 +53,8 @@ def check_master_key(
         check.find(where, f"it cannot be read ({error.strerror})")
     if in_file and database is not None and _are_on_one_disk(path, database):
         check.warn(where, "key and data lie on one disk: a thief of one has both; set COOKIE_MASTER_KEY")
-    covered = "there is no master key yet" if text is None else f"{where}, {0 if ring is None else len(ring.ids)} keys"
+    keys = count_things(0 if ring is None else len(ring.ids), "key")
+    covered = "there is no master key yet" if text is None else f"{where}, {keys}"
     return check.build(CheckName.MASTER_KEY, covered), AuditedMasterKey(text, ring)
 
 

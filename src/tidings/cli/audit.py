@@ -1,6 +1,7 @@
 """`tidings audit`: look for secrets in clear, and judge file modes, keys and tokens."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,6 +45,11 @@ async def audit(
 
     if not repository.is_dir():
         fail(say("--repository: {path} is not a folder; nothing was searched", path=repository))
+    for path in backup or ():
+        # Whether there is one behind a closed folder is for the audit to find.
+        with suppress(PermissionError):
+            if not path.exists():
+                fail(say("--backup: {path} does not exist; nothing was searched", path=path))
     report = await run_audit(_make_subject(session.settings, backups=backup or [], repository=repository))
     if as_json:
         print_json(report.describe(), indent=2)

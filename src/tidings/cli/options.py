@@ -17,6 +17,7 @@ KeyLocationOption = Annotated[
     str | None, typer.Option("--key-location", help="URL of the key file. [/KEY.txt on the host]")
 ]
 SiteArgument = Annotated[str, typer.Argument(help="The site's id.")]
+GroupOption = Annotated[str | None, typer.Option("--group", help="Only this group.")]
 PlatformArgument = Annotated[str, typer.Argument(help="A platform, such as bilibili.")]
 PlatformOption = Annotated[str | None, typer.Option("--platform", help="Only this platform, such as bilibili.")]
 

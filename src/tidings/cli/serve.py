@@ -39,6 +39,7 @@ async def serve(
 
     settings = session.settings
     refuse_weak_tokens(settings)
+    session.warn_of_mirror()
     installation = await session.open(verbose=not quiet, check_secrets=True)
     if no_work and installation.database.dialect == "sqlite":
         fail(say("--no-work needs PostgreSQL (TIDINGS_DATABASE_URL): on SQLite no other process takes the work"))

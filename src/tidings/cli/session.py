@@ -42,7 +42,10 @@ ALERT_PATIENCE = timedelta(seconds=20)
 
 
 class Exit(IntEnum):
-    """Exit codes: everything done, something failed, bad input."""
+    """Exit codes: everything done, something failed, bad input.
+
+    A file that cannot be read is bad input; one that cannot be written is something that failed.
+    """
 
     DONE = 0
     FAILED = 1
@@ -74,8 +77,13 @@ class Session:
             fail(say_rule(error.name, error.rule))
         speak(settings.language)
         for warning in settings.warnings:
-            typer.echo(f"tidings: {say('warning: {text}', text=escape_controls(translate(warning)))}", err=True)
+            warn(warning)
         return settings
+
+    def warn_of_mirror(self) -> None:
+        """Warn if Feishu is set up halfway, so that nothing is mirrored."""
+        if self.settings.mirror_warning is not None:
+            warn(self.settings.mirror_warning)
 
     async def open(
         self,
@@ -173,6 +181,11 @@ def fail(message: str, *, code: Exit = Exit.BAD_INPUT) -> NoReturn:
     """Print one line that says what is wrong, and end the command."""
     typer.echo(f"tidings: {message}", err=True)
     raise typer.Exit(code)
+
+
+def warn(text: str) -> None:
+    """Print a warning that another part of the program wrote."""
+    typer.echo(f"tidings: {say('warning: {text}', text=escape_controls(translate(text)))}", err=True)
 
 
 def _explain(error: BaseException) -> tuple[str, Exit]:

@@ -34,6 +34,7 @@ async def worker(
     if unknown := set(queue or ()) - set(QUEUES):
         fail(say("there is no queue {name!r}; choose from {queues}", name=unknown.pop(), queues=", ".join(QUEUES)))
     require_shared(settings)
+    session.warn_of_mirror()
     installation = await session.open(verbose=not quiet, migrate=False, check_secrets=True)
     stop = Stop(clock=installation.clock)
     async with open_crawler(installation) as crawler:

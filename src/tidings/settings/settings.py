@@ -117,6 +117,14 @@ class Settings:
     # Every setting with its source, for people; secrets without their values.
     sources: tuple[SettingSource, ...] = field(default=(), compare=False)
 
+    @property
+    def mirror_warning(self) -> str | None:
+        """Why Feishu has no effect although it is set; only commands that concern the mirror show it."""
+        feishu = self.collect.feishu
+        if feishu is None or feishu.tables or feishu.keyword_table:
+            return None
+        return "FEISHU_APP_ID is set without a FEISHU_TABLE_…: nothing is mirrored; run `tidings collect feishu setup`"
+
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """Settings from these variables. Raises SettingError."""
@@ -173,8 +181,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         secrets=tuple(variables.secrets),
     )
     # Last, when every variable has been read.
-    warnings = (*_describe_unknown(variables), *_describe_idle(settings))
-    return replace(settings, warnings=warnings, sources=variables.list_sources())
+    return replace(settings, warnings=tuple(_describe_unknown(variables)), sources=variables.list_sources())
 
 
 def _read_fernet_salt(variables: Variables) -> "FernetSalt | None":
@@ -197,12 +204,6 @@ def _read_ping_url(variables: Variables) -> Secret | None:
 def _describe_unknown(variables: Variables) -> Iterator[str]:
     for name, nearest in variables.find_unknown():
         yield f"{name} is not a setting and has no effect; did you mean {nearest}?"
-
-
-def _describe_idle(settings: Settings) -> Iterator[str]:
-    feishu = settings.collect.feishu
-    if feishu is not None and not (feishu.tables or feishu.keyword_table):
-        yield "FEISHU_APP_ID is set without a FEISHU_TABLE_…: nothing is mirrored; run `tidings collect feishu setup`"
 
 
 def _normalise_database_url(url: str) -> str:

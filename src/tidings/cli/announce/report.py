@@ -90,6 +90,14 @@ def print_report(report: Report, *, console: "Console") -> None:
 
 
 def describe_quota_line(title: str, quota: QuotaState) -> str:
+    if quota.full and quota.used < quota.limit:
+        return say(
+            "{title}: {used} of {limit} used today by our own count, but {title} takes no more today; new at {time}.",
+            title=title,
+            used=f"{quota.used:,}",
+            limit=f"{quota.limit:,}",
+            time=format_time(quota.resets_at),
+        )
     return say(
         "{title}: {used} of {limit} used today, {remaining} remain; new at {time}.",
         title=title,

@@ -16,9 +16,9 @@ from tidings.announce.site.document import change_site, describe_changes, export
 from tidings.announce.site.errors import SiteError
 from tidings.cli.announce.sites import app
 from tidings.cli.language import label, say, say_rule, translate
-from tidings.cli.options import JsonOption
+from tidings.cli.options import GroupOption, JsonOption
 from tidings.cli.output import print_answer
-from tidings.cli.session import Session, command, fail
+from tidings.cli.session import Exit, Session, command, fail
 
 if TYPE_CHECKING:
     from tidings.announce.site.site import Site
@@ -47,7 +47,7 @@ class _PlannedSite:
 async def export_sites(
     session: Session,
     file: FileArgument = "-",
-    group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
+    group: GroupOption = None,
     with_secrets: Annotated[
         bool, typer.Option("--with-secrets", help="Write keys and tokens in clear. Keep the file safe.")
     ] = False,
@@ -66,7 +66,8 @@ async def export_sites(
     try:
         _write_private(Path(file), text)
     except OSError as error:
-        fail(say("{path} cannot be written: {reason}", path=file, reason=translate(error.strerror or "")))
+        message = say("{path} cannot be written: {reason}", path=file, reason=translate(error.strerror or ""))
+        fail(message, code=Exit.FAILED)
     count = f"{len(documents):,}"
     typer.echo(
         say("Wrote {count} {count:site|sites} to {file}.", count=count, file=file)

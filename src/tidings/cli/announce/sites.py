@@ -11,7 +11,7 @@ from tidings.announce.site.site import Site
 from tidings.cli.announce.announce import require_key
 from tidings.cli.announce.site_options import ReadOptions, takes_site_options
 from tidings.cli.language import say
-from tidings.cli.options import JsonOption, KeyOption, SiteArgument, make_group
+from tidings.cli.options import GroupOption, JsonOption, KeyOption, SiteArgument, make_group
 from tidings.cli.output import escape, print_answer, print_json, print_table
 from tidings.cli.session import Session, command, fail, require_site
 from tidings.core.secrets.scopes import Scope
@@ -100,7 +100,7 @@ async def set_site(
 @command
 async def list_sites(
     session: Session,
-    group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
+    group: GroupOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List all sites."""

@@ -27,6 +27,7 @@ async def mirror(
             fail(
                 say("no mirror is set up; set FEISHU_APP_ID, then run `tidings collect feishu setup` (docs/feishu.md)")
             )
+        session.warn_of_mirror()
         fail(say("no table is mirrored; set the FEISHU_TABLE_… that `tidings collect feishu setup` prints"))
     delivered = await (installation.collect.mirror.rebuild() if rebuild else installation.collect.mirror.deliver())
     await deliver_alerts(installation)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @command
 async def status(session: Session, as_json: JsonOption = False) -> None:
     """Show candidates, executions, cookies, mirror and alerts."""
+    session.warn_of_mirror()
     installation = await session.open()
     shown = await installation.collect.status.read()
     if as_json:

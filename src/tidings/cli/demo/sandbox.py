@@ -45,9 +45,13 @@ def _show_addresses(addresses: "Addresses") -> None:
     engines = " ".join(f"--engine {endpoint}" for endpoint in addresses.endpoints.values())
     typer.echo(say("Then announce:"))
     _show_command(f"tidings announce {addresses.sitemap_url} --key {addresses.key} {engines}")
-    typer.echo(say("or, with Bing:"))
+    typer.echo(say("or, with Bing, Baidu and Google:"))
     added = f"tidings sites add {addresses.sitemap_url} --key {addresses.key} {engines} --bing-key -"
+    changed = f"tidings sites set {addresses.host}"
     _show_command(f"echo {addresses.bing_key} | {added}")
+    _show_command(f"echo {addresses.baidu_token} | {changed} --baidu-token -")
+    credentials = f"curl -s {addresses.google_url}/credentials.json -o google.json"
+    _show_command(f"{credentials} && {changed} --google-credentials google.json")
     _show_command(f"tidings run {addresses.host}")
     typer.echo(say("or collect:"))
     for name, cookie in _list_cookies().items():
