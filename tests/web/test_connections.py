@@ -6,7 +6,6 @@ import errno
 import os
 import resource
 import socket
-import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -132,20 +131,33 @@ async def test_an_answer_that_nobody_reads_ends_the_connection(stage: Stage) -> 
             await asyncio.wait_for(reader.readexactly(len(LARGE)), SOON)
 
 
-@pytest.mark.thorough
 async def test_a_client_may_read_slowly(stage: Stage) -> None:
-    """Only a client that reads nothing is ended: this one takes twice as long as it may read nothing."""
-    slowest = timedelta(seconds=1.5)
-    limit = ConnectionLimit(100, slowest_read=slowest)
-    began = time.monotonic()
+    """Only a client that reads nothing between two looks is ended."""
+    limit = ConnectionLimit(100, slowest_read=timedelta(hours=1))
     async with run_server(stage, limit=limit) as port, connect(port) as [(reader, writer)]:
         writer.write(LARGE_ANSWER)
-        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SOON)
-        for number in range(1, 41):
-            while time.monotonic() < began + 2 * slowest.total_seconds() * number / 40:
-                assert await ask_live(port) == 200
-            await asyncio.wait_for(reader.readexactly(len(LARGE) // 40), SOON)
-    assert time.monotonic() - began >= 2 * slowest.total_seconds()
+
+        async def is_unread() -> bool:
+            return any(each.transport.get_write_buffer_size() for each in limit.waiting)
+
+        await wait_until(is_unread)
+        [protocol] = limit.waiting
+        before = protocol.transport.get_write_buffer_size()
+
+        async def has_been_read() -> bool:
+            return protocol.transport.get_write_buffer_size() < before
+
+        await asyncio.wait_for(reader.readexactly(len(LARGE) // 2), SOON)
+        await wait_until(has_been_read)
+        protocol.check_reading()
+        assert list(limit.waiting) == [protocol]
+
+        async def is_ended() -> bool:
+            # The system may have taken a little more since the last look.
+            protocol.check_reading()
+            return not limit.waiting
+
+        await wait_until(is_ended)
 
 
 def test_there_are_fewer_connections_than_files() -> None:

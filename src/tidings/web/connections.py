@@ -78,6 +78,8 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         self._awaited = _Awaited.NOTHING
         self._timer: asyncio.TimerHandle | None = None
+        # Bytes of an answer that the client had not read when the timer began.
+        self._unread = 0
         # Writing pauses as soon as the system's buffer is full, because the client does not read.
         transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)
@@ -135,17 +137,17 @@ class LimitedProtocol(H11Protocol):
         elif awaited is _Awaited.READING:
             self._expect_reading()
 
-    def _expect_reading(self) -> None:
-        """End the connection unless the client reads something in time, however large the answer is."""
+    def check_reading(self) -> None:
+        """End the connection unless the client has read something since the last look, however large the answer is."""
         unread = self.transport.get_write_buffer_size()
+        if unread < self._unread:
+            self._expect_reading()
+        else:
+            self.give_up()
 
-        def check() -> None:
-            if self.transport.get_write_buffer_size() < unread:
-                self._expect_reading()
-            else:
-                self.give_up()
-
-        self._timer = self.loop.call_later(self.limit.slowest_read.total_seconds(), check)
+    def _expect_reading(self) -> None:
+        self._unread = self.transport.get_write_buffer_size()
+        self._timer = self.loop.call_later(self.limit.slowest_read.total_seconds(), self.check_reading)
 
 
 def make_protocol(limit: ConnectionLimit) -> type[LimitedProtocol]:
