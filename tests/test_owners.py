@@ -91,13 +91,13 @@ def run_status_as(user: int, folder: Path) -> tuple[int, str]:
     return ended.exit_code, ended.stderr
 
 
-def test_a_command_of_a_user_who_may_not_write_says_whose_it_is(tmp_path: Path) -> None:
-    """A25: not that something was kept, but what to do."""
+def test_a_command_of_a_user_who_may_not_write_says_what_to_do(tmp_path: Path) -> None:
+    """A25: what was not allowed, and what to do. The same holds for a port below 1024."""
     (tmp_path / "data").mkdir(mode=0o755)
     (tmp_path / "data" / "tidings.log").touch()
     (tmp_path / "data" / "tidings.log").chmod(0)
     tmp_path.chmod(0o755)
     with FORKED.Pool(1) as pool:
         code, complaint = pool.apply(run_status_as, (ME or SOMEBODY, tmp_path))
-    advice = "run this as the user that owns it; nothing was changed"
+    advice = "run this as a user that may do it; what was saved before is kept"
     assert (code, complaint) == (1, f"tidings: Permission denied ({tmp_path}/data/tidings.log); {advice}\n")

@@ -237,7 +237,7 @@ def _explain_failure(error: BaseException) -> str:
                 describe_system_error(error), say("choose another with --port, or end the program that uses it")
             )
         case PermissionError():
-            advice = say("run this as the user that owns it; nothing was changed")
+            advice = say("run this as a user that may do it; what was saved before is kept")
             return join_clauses(describe_system_error(error), advice)
         case OSError():
             return join_clauses(describe_system_error(error), _say_kept())
