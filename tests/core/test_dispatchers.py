@@ -178,9 +178,11 @@ async def test_looks_for_stop_requests_take_no_memory_of_their_own(bench: Bench)
         await bench.work.wait_for("a")
         await bench.dispatcher.tidy()
         before = count_statements()
-        for _ in range(5):
+        looks = 20
+        for _ in range(looks):
             await bench.dispatcher.tidy()
-        assert count_statements() == before
+        # Not the same number: the worker beside it may build statements of its own, each once.
+        assert count_statements() - before < looks
 
 
 async def test_a_call_that_ended_is_dead_and_so_is_the_holder_of_a_free_process_lock(
