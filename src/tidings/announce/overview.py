@@ -37,7 +37,8 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, daily_stats
 from tidings.announce.schedule.table import EVERYTHING, schedules
 from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX
-from tidings.announce.site.table import sites
+from tidings.announce.site.table import select_count, sites
+from tidings.core.alerts.conditions import SELECT_OPEN_COUNT
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.execution_table import ExecutionStatus, executions, last_executions
@@ -123,6 +124,16 @@ class SitePage:
         return sum(self.counts.get(each, 0) for each in NEEDS_ATTENTION)
 
 
+@dataclass(frozen=True, slots=True)
+class FleetCounts:
+    """Numbers that every page shows."""
+
+    # Configured sites; of one group, if only that was asked for.
+    sites: int
+    # Of all sites.
+    open_alerts: int
+
+
 async def list_sites(
     database: Database,
     *,
@@ -157,6 +168,13 @@ async def find_summary(database: Database, number: int, *, clock: Clock) -> Site
     async with database.read() as connection:
         rows = (await connection.execute(select(known))).all()
         return (await _read_sites(connection, rows, now=now)).get(number)
+
+
+async def count_fleet(database: Database, *, group: str | None) -> FleetCounts:
+    """One query, because every page of the dashboard asks it."""
+    sites_count, alerts = select_count(group).scalar_subquery(), SELECT_OPEN_COUNT.scalar_subquery()
+    row = await database.fetch_row(select(sites_count.label("sites"), alerts.label("open_alerts")))
+    return FleetCounts(sites=row.sites, open_alerts=row.open_alerts)
 
 
 def _select_found(wanted: ColumnElement[bool]) -> CTE:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, insert
 
+from tests.announce.test_site_documents import ACCOUNT
 from tests.web.api_stage import BING_KEY, ApiStage, open_api
 from tests.web.pages.browser import Browser
 from tests.web.pages.test_notes_pages import NOTE, read_comments
@@ -51,6 +52,9 @@ async def fill(api: ApiStage) -> list[str]:
     api.engine.misbehave(Fault(status=422, body="this URL is not welcome here", matching="/0000003/"))
     own = (await api.add_site(bingEnabled=True, bingApiKey=BING_KEY))["id"]
     await api.run(site=own)
+    # Google's sitemaps are a further part of a site's page.
+    answer = await api.ask("PUT", f"/api/sites/{own.replace(':', '%3A')}", {"googleCredentials": ACCOUNT})
+    assert answer.status == 200
     for number in range(SITES):
         host = f"{'long-name-' * 5}{number:02}.{'department-' * 5}example.com"
         bing = BingSettings.make(enabled=True, key="bing-key-0123456789")

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Index,
     LargeBinary,
     Row,
+    Select,
     Table,
     Text,
     and_,
@@ -207,8 +208,7 @@ class SiteRecords:
 
     async def count(self, *, group: str | None = None) -> int:
         """The number of configured sites; of one group, or of all."""
-        statement = select(func.count()).select_from(sites).where(_is_configured(group))
-        return int(await self._database.fetch_value(statement))
+        return int(await self._database.fetch_value(select_count(group)))
 
     async def list_all(self) -> list[Site]:
         """All sites, by id, also those that were announced by hand."""
@@ -287,6 +287,11 @@ async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bo
         .values(purged_at=now)
     )
     return bool((await connection.execute(statement)).rowcount)
+
+
+def select_count(group: str | None) -> Select[Any]:
+    """The number of configured sites; of one group, or of all."""
+    return select(func.count()).select_from(sites).where(_is_configured(group))
 
 
 def _is_configured(group: str | None) -> ColumnElement[bool]:

@@ -7,6 +7,7 @@ the end is stored among the past alerts.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
@@ -51,6 +52,8 @@ alert_conditions = Table(
     partial_index("alert_conditions_waiting", "fires_at", where=_has_not_fired),
     sqlite_autoincrement=True,
 )
+
+SELECT_OPEN_COUNT: Final = select(func.count()).select_from(alert_conditions)
 
 past_alerts = Table(
     "past_alerts",
@@ -215,7 +218,7 @@ class Conditions:
         return [(row.kind, row.subject) for row in rows]
 
     async def count_open(self) -> int:
-        return int(await self._database.fetch_value(select(func.count()).select_from(alert_conditions)))
+        return int(await self._database.fetch_value(SELECT_OPEN_COUNT))
 
     async def find_next_due(self, connection: AsyncConnection) -> int | None:
         """When the next condition will have lasted long enough, in milliseconds."""

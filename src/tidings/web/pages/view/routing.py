@@ -7,6 +7,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from tidings.announce.overview import count_fleet
 from tidings.announce.site.site import Site
 from tidings.collect.crawl.crawler import Crawler
 from tidings.core.logs.request_id import current_request_id
@@ -56,11 +57,8 @@ class Dashboard:
         grant: Grant | None = request.scope.get(GRANT)
         if grant is None or not grant.allows((Scope.VIEWER,)):
             return FrameCounts()
-        sites, alerts = self.installation.sites, self.installation.alerts
-        return FrameCounts(
-            open_alerts=await alerts.count_open() if grant.group is None else 0,
-            sites=await sites.count(group=grant.group),
-        )
+        counts = await count_fleet(self.installation.database, group=grant.group)
+        return FrameCounts(open_alerts=counts.open_alerts if grant.group is None else 0, sites=counts.sites)
 
     async def render(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """A page within the frame."""
