@@ -34,7 +34,7 @@ async def test_site_is_stored_shown_masked_run_and_removed(terminal: Terminal) -
         removed = await terminal.run("sites", "remove", "mine")
         again = await terminal.run("sites", "remove", "mine")
         assert (added.code, added.out) == (0, "Stored mine.\n")
-        assert [part in listed.out for part in ("mine", site.sitemap_url, engine.host)] == [True] * 3
+        assert [part in listed.out for part in ("mine", site.sitemap_url, "indexnow")] == [True] * 3
         assert shown.document["site"]["indexnowKey"] == MASK
         assert shown.document["site"]["keyLocation"] == f"{site.origin}/{MASK}.txt"
         assert site.key not in listed.out + shown.out + terminal.log
