@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from tidings.cli.audit import audit
+from tidings.cli.operations.audit import audit
 
 
 def main() -> None:

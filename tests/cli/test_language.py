@@ -160,7 +160,7 @@ def test_errors_and_findings_of_other_rooms_have_chinese_words() -> None:
 
 
 # Where the audit finds something, and the calls that carry its words.
-AUDIT_ROOMS = ("audit", "cli/audit.py", "core/secrets/token_strength.py")
+AUDIT_ROOMS = ("audit", "cli/operations/audit.py", "core/secrets/token_strength.py")
 AUDIT_CARRYING = re.compile("find|_?warn|_report|build|skip|KnownSecret|FoundSecret|EncryptedColumn|OSError|ValueError")
 
 

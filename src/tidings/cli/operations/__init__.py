@@ -1,0 +1,1 @@
+"""The commands for running an installation: backup, database, keys, tokens, alerts, audit."""
