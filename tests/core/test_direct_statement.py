@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import bindparam, func, insert, literal, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
+from tests.waiting import wait_until
 from tidings.collect.tables import candidates, note_terms
 from tidings.core.db.database import Database
 from tidings.core.db.direct_statement import DirectStatement, among, bind_texts
@@ -36,6 +37,15 @@ def _describe(*numbers: int) -> list[dict[str, Any]]:
 async def _count(database: Database) -> int:
     async with database.read() as connection:
         return (await connection.execute(select(func.count()).select_from(note_terms))).scalar_one()
+
+
+async def _is_slow_at_work(database: Database) -> bool:
+    """Whether the server has begun. A cancellation that comes before a statement ends the connection instead."""
+    if database.dialect == "sqlite":
+        return True
+    sleeping = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+    async with database.read() as connection:
+        return bool((await connection.execute(sleeping)).scalar_one())
 
 
 async def test_one_row_and_several_return_the_same_columns(database: Database) -> None:
@@ -127,6 +137,7 @@ async def test_a_task_that_is_cancelled_within_a_statement_leaves_nothing_and_bl
     task = asyncio.create_task(write())
     async with asyncio.timeout(SOON):
         await written.wait()
+        await wait_until(lambda: _is_slow_at_work(database))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
