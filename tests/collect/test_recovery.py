@@ -26,6 +26,7 @@ from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import CandidateStatus, candidates, sources
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.collect.write.keywords import Keywords, RefreshPlan
+from tidings.collect.write.leases import LEASED_TABLES
 from tidings.collect.write.values import CookieUse, Failed, SettledAction
 from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database, open_database
@@ -414,6 +415,18 @@ async def test_recovery_heartbeat_and_end_read_no_candidates_but_those_that_are_
             rows = (await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)).all()
         plan = "\n".join(row[-1] for row in rows)
         assert not re.search("SCAN tbl_candidate(?! USING INDEX candidates_)", plan), plan
+
+
+@pytest.mark.one_database
+async def test_a_lease_finds_its_platform_without_reading_what_was_collected(database: Database) -> None:
+    """C19: with a million collected candidates, each lease of any platform read every one of their index entries."""
+    async with database.write() as connection:
+        for of in LEASED_TABLES:
+            for statement in (of.find_due_platforms, of.find_pending_platforms):
+                explained = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}".replace(":now", "1"))
+                plan = [row[-1] for row in explained if of.table.name in row[-1] or "SEARCH one" in row[-1]]
+                assert plan
+                assert all(re.search("INDEX [a-z]+_due", step) for step in plan), plan
 
 
 async def test_a_recovery_with_a_slower_clock_waits_for_nobody_who_writes(
