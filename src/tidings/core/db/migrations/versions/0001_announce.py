@@ -3,10 +3,19 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import (
+    ROW_ID,
+    create_partial_index,
+    create_undelivered,
+    create_validators,
+    drop_tables,
+    optional,
+    required,
+)
+
 revision = "0001"
 down_revision = None
 
-ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 LEDGER_PARTITIONS = 16
 
 
@@ -24,26 +33,15 @@ def create_executions() -> None:
         "executions",
         sa.Column("id", ROW_ID, primary_key=True),
         sa.Column("public_id", sa.Text, nullable=False, unique=True),
-        sa.Column("workflow_name", sa.Text, nullable=False),
-        sa.Column("status", sa.Text, nullable=False),
-        sa.Column("holder", sa.Text, nullable=False),
-        sa.Column("started_at", sa.BigInteger, nullable=False),
-        sa.Column("heartbeat_at", sa.BigInteger, nullable=False),
+        *required(sa.Text, "workflow_name", "status", "holder"),
+        *required(sa.BigInteger, "started_at", "heartbeat_at"),
         sa.Column("completed_at", sa.BigInteger),
         sa.Column("items_processed", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("items_failed", sa.BigInteger, nullable=False, server_default="0"),
-        sa.Column("progress", sa.Text),
-        sa.Column("result", sa.Text),
+        *optional(sa.Text, "progress", "result"),
         sqlite_autoincrement=True,
     )
-    op.create_index(
-        "executions_one_running",
-        "executions",
-        ["workflow_name"],
-        unique=True,
-        sqlite_where=sa.text("status = 'running'"),
-        postgresql_where=sa.text("status = 'running'"),
-    )
+    create_partial_index("executions_one_running", "executions", ["workflow_name"], "status = 'running'", unique=True)
     op.create_index("executions_history", "executions", ["workflow_name", "id"])
 
 
@@ -62,16 +60,12 @@ def create_sites() -> None:
         "sites",
         sa.Column("number", ROW_ID, primary_key=True),
         sa.Column("id", sa.Text, nullable=False, unique=True),
-        sa.Column("origin", sa.Text, nullable=False),
-        sa.Column("host", sa.Text, nullable=False),
-        sa.Column("settings", sa.Text, nullable=False),
+        *required(sa.Text, "origin", "host", "settings"),
         sa.Column("indexnow_key", sa.LargeBinary),
         sa.Column("encryption_key_id", sa.Text),
         sa.Column("enabled", sa.Boolean, nullable=False),
-        sa.Column("removed_at", sa.BigInteger),
-        sa.Column("purged_at", sa.BigInteger),
-        sa.Column("created_at", sa.BigInteger, nullable=False),
-        sa.Column("updated_at", sa.BigInteger, nullable=False),
+        *optional(sa.BigInteger, "removed_at", "purged_at"),
+        *required(sa.BigInteger, "created_at", "updated_at"),
         sqlite_autoincrement=True,
     )
 
@@ -81,8 +75,7 @@ def create_ledger() -> None:
         "ledger",
         sa.Column("site", sa.BigInteger, nullable=False),
         sa.Column("channel", sa.SmallInteger, nullable=False),
-        sa.Column("url_hash", sa.BigInteger, nullable=False),
-        sa.Column("submitted_at", sa.BigInteger, nullable=False),
+        *required(sa.BigInteger, "url_hash", "submitted_at"),
         sa.Column("lastmod", sa.BigInteger),
         sa.PrimaryKeyConstraint("site", "channel", "url_hash"),
         sqlite_with_rowid=False,
@@ -96,46 +89,13 @@ def create_ledger() -> None:
             )
 
 
-def create_undelivered() -> None:
-    op.create_table(
-        "undelivered",
-        sa.Column("site", sa.BigInteger, nullable=False),
-        sa.Column("channel", sa.SmallInteger, nullable=False),
-        sa.Column("engine", sa.Text, nullable=False),
-        sa.Column("url_hash", sa.BigInteger, nullable=False),
-        sa.Column("url", sa.Text, nullable=False),
-        sa.Column("lastmod", sa.BigInteger),
-        sa.Column("removed", sa.Boolean, nullable=False),
-        sa.Column("reason", sa.Text),
-        sa.Column("attempts", sa.Integer, nullable=False),
-        sa.Column("failed_at", sa.BigInteger),
-        sa.Column("created_in", sa.BigInteger, nullable=False),
-        sa.Column("attempted_in", sa.BigInteger),
-        sa.Column("delivered_in", sa.BigInteger),
-        sa.PrimaryKeyConstraint("site", "channel", "engine", "url_hash"),
-        sqlite_with_rowid=False,
-    )
-
-
 def create_site_memory() -> None:
-    op.create_table(
-        "sitemap_validators",
-        sa.Column("site", sa.BigInteger, nullable=False),
-        sa.Column("sitemap", sa.BigInteger, nullable=False),
-        sa.Column("etag", sa.Text),
-        sa.Column("last_modified", sa.Text),
-        sa.Column("pages", sa.BigInteger, nullable=False),
-        sa.Column("oldest", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("site", "sitemap"),
-        sqlite_with_rowid=False,
-    )
+    create_validators()
     op.create_table(
         "site_pages",
-        sa.Column("site", sa.BigInteger, nullable=False),
-        sa.Column("url_hash", sa.BigInteger, nullable=False),
+        *required(sa.BigInteger, "site", "url_hash"),
         sa.Column("url", sa.Text, nullable=False),
-        sa.Column("sitemap", sa.BigInteger, nullable=False),
-        sa.Column("seen_in", sa.BigInteger, nullable=False),
+        *required(sa.BigInteger, "sitemap", "seen_in"),
         sa.PrimaryKeyConstraint("site", "url_hash", "sitemap"),
         sqlite_with_rowid=False,
     )
@@ -143,9 +103,7 @@ def create_site_memory() -> None:
         "broken_engines",
         sa.Column("site", sa.BigInteger, nullable=False),
         sa.Column("channel", sa.SmallInteger, nullable=False),
-        sa.Column("engine", sa.Text, nullable=False),
-        sa.Column("key_fingerprint", sa.Text, nullable=False),
-        sa.Column("reason", sa.Text, nullable=False),
+        *required(sa.Text, "engine", "key_fingerprint", "reason"),
         sa.Column("since", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("site", "channel", "engine"),
         sqlite_with_rowid=False,
@@ -153,14 +111,5 @@ def create_site_memory() -> None:
 
 
 def downgrade() -> None:
-    for table in (
-        "broken_engines",
-        "site_pages",
-        "sitemap_validators",
-        "undelivered",
-        "ledger",
-        "sites",
-        "pace",
-        "executions",
-    ):
-        op.drop_table(table)
+    drop_tables("broken_engines", "site_pages", "sitemap_validators", "undelivered")
+    drop_tables("ledger", "sites", "pace", "executions")

@@ -3,12 +3,16 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import create_validators, drop_tables
+
 revision = "0002"
 down_revision = "0001"
 
 
 def upgrade() -> None:
     op.add_column("sites", sa.Column("bing_key", sa.LargeBinary))
+    # Created again, empty: each file is then read in full once.
+    op.drop_table("sitemap_validators")
     create_validators(sa.Column("channels", sa.SmallInteger, nullable=False))
     op.create_table(
         "bing_quota",
@@ -31,24 +35,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.drop_table("bing_key_rests")
-    op.drop_table("bing_quota")
+    drop_tables("bing_key_rests", "bing_quota", "sitemap_validators")
     create_validators()
     op.drop_column("sites", "bing_key")
-
-
-def create_validators(*added: sa.Column[int]) -> None:
-    """Create the table again, empty: each file is then read in full once."""
-    op.drop_table("sitemap_validators")
-    op.create_table(
-        "sitemap_validators",
-        sa.Column("site", sa.BigInteger, nullable=False),
-        sa.Column("sitemap", sa.BigInteger, nullable=False),
-        sa.Column("etag", sa.Text),
-        sa.Column("last_modified", sa.Text),
-        sa.Column("pages", sa.BigInteger, nullable=False),
-        sa.Column("oldest", sa.BigInteger, nullable=False),
-        *added,
-        sa.PrimaryKeyConstraint("site", "sitemap"),
-        sqlite_with_rowid=False,
-    )

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import create_partial_index, optional
+
 revision = "0005"
 down_revision = "0004"
 
@@ -12,21 +14,11 @@ def upgrade() -> None:
         "schedules",
         sa.Column("site", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("cron", sa.Text, nullable=False),
-        sa.Column("next_at", sa.BigInteger),
-        sa.Column("late_at", sa.BigInteger),
-        sa.Column("late_after", sa.BigInteger),
-        sa.Column("claimed_until", sa.BigInteger),
-        sa.Column("last_run_at", sa.BigInteger),
-        sa.Column("paused_at", sa.BigInteger),
+        *optional(sa.BigInteger, "next_at", "late_at", "late_after", "claimed_until", "last_run_at", "paused_at"),
         sqlite_with_rowid=False,
     )
-    create_partial_index("schedules_due", "next_at")
-    create_partial_index("schedules_late", "late_at")
-
-
-def create_partial_index(name: str, column: str) -> None:
-    condition = sa.text(f"{column} IS NOT NULL AND paused_at IS NULL")
-    op.create_index(name, "schedules", [column], sqlite_where=condition, postgresql_where=condition)
+    create_partial_index("schedules_due", "schedules", ["next_at"], "next_at IS NOT NULL AND paused_at IS NULL")
+    create_partial_index("schedules_late", "schedules", ["late_at"], "late_at IS NOT NULL AND paused_at IS NULL")
 
 
 def downgrade() -> None:

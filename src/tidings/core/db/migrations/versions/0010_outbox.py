@@ -13,10 +13,11 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import ROW_ID, create_undelivered, optional, required
+
 revision = "0010"
 down_revision = "0009"
 
-ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 BATCH_SIZES = {1: 10_000, 2: 100}
 NO_LASTMOD = -1
 
@@ -40,13 +41,10 @@ def create_batches() -> sa.Table:
         sa.Column("channel", sa.SmallInteger, nullable=False),
         sa.Column("removed", sa.Boolean, nullable=False),
         sa.Column("size", sa.Integer, nullable=False),
-        sa.Column("pages", sa.LargeBinary, nullable=False),
-        sa.Column("entered", sa.LargeBinary, nullable=False),
+        *required(sa.LargeBinary, "pages", "entered"),
         sa.Column("day", sa.Text, nullable=False),
-        sa.Column("tried", sa.LargeBinary, nullable=False),
-        sa.Column("taken", sa.LargeBinary, nullable=False),
-        sa.Column("created_at", sa.BigInteger, nullable=False),
-        sa.Column("created_in", sa.BigInteger, nullable=False),
+        *required(sa.LargeBinary, "tried", "taken"),
+        *required(sa.BigInteger, "created_at", "created_in"),
         sqlite_autoincrement=True,
     )
     op.create_index("batches_of_site", "batches", ["site", "channel"])
@@ -57,16 +55,13 @@ def create_deliveries() -> sa.Table:
     table = op.create_table(
         "deliveries",
         sa.Column("id", ROW_ID, primary_key=True),
-        sa.Column("batch", sa.BigInteger, nullable=False),
-        sa.Column("site", sa.BigInteger, nullable=False),
+        *required(sa.BigInteger, "batch", "site"),
         sa.Column("channel", sa.SmallInteger, nullable=False),
         sa.Column("engine", sa.Text, nullable=False),
         sa.Column("pending", sa.LargeBinary, nullable=False),
-        sa.Column("size", sa.Integer, nullable=False),
-        sa.Column("attempts", sa.Integer, nullable=False),
+        *required(sa.Integer, "size", "attempts"),
         sa.Column("reason", sa.Text),
-        sa.Column("failed_at", sa.BigInteger),
-        sa.Column("attempted_in", sa.BigInteger),
+        *optional(sa.BigInteger, "failed_at", "attempted_in"),
         sqlite_autoincrement=True,
     )
     op.create_index("deliveries_next", "deliveries", ["site", "channel", "engine", "failed_at", "id"])
@@ -174,24 +169,7 @@ def write_bits(positions: Sequence[int]) -> bytes:
 
 
 def downgrade() -> None:
-    undelivered = op.create_table(
-        "undelivered",
-        sa.Column("site", sa.BigInteger, nullable=False),
-        sa.Column("channel", sa.SmallInteger, nullable=False),
-        sa.Column("engine", sa.Text, nullable=False),
-        sa.Column("url_hash", sa.BigInteger, nullable=False),
-        sa.Column("url", sa.Text, nullable=False),
-        sa.Column("lastmod", sa.BigInteger),
-        sa.Column("removed", sa.Boolean, nullable=False),
-        sa.Column("reason", sa.Text),
-        sa.Column("attempts", sa.Integer, nullable=False),
-        sa.Column("failed_at", sa.BigInteger),
-        sa.Column("created_in", sa.BigInteger, nullable=False),
-        sa.Column("attempted_in", sa.BigInteger),
-        sa.Column("delivered_in", sa.BigInteger),
-        sa.PrimaryKeyConstraint("site", "channel", "engine", "url_hash"),
-        sqlite_with_rowid=False,
-    )
+    undelivered = create_undelivered()
     connection = op.get_bind()
     restore_rows(connection, undelivered)
     # Files whose pages only wait must be read in full again: the older release knows an open page by its row alone.

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import required
+
 revision = "0011"
 down_revision = "0010"
 
@@ -11,10 +13,8 @@ def upgrade() -> None:
     op.create_table(
         "web_sessions",
         sa.Column("digest", sa.Text, primary_key=True),
-        sa.Column("token_digest", sa.Text, nullable=False),
-        sa.Column("form_key", sa.Text, nullable=False),
-        sa.Column("created_at", sa.BigInteger, nullable=False),
-        sa.Column("expires_at", sa.BigInteger, nullable=False),
+        *required(sa.Text, "token_digest", "form_key"),
+        *required(sa.BigInteger, "created_at", "expires_at"),
         sqlite_with_rowid=False,
     )
 

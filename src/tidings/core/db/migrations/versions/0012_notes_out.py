@@ -13,10 +13,11 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import ROW_ID, create_first_sources, create_partial_index, optional, required
+
 revision = "0012"
 down_revision = "0011"
 
-ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 BLOCK = 500
 OLD = "old_source"
 
@@ -41,7 +42,7 @@ SEARCH_TABLE = (
 
 
 def upgrade() -> None:
-    drop_partial_index("sources_held")
+    op.drop_index("sources_held", "tbl_source")
     if op.get_bind().dialect.name == "sqlite":
         # The table is created again, because added columns would stand behind the constraints, unlike in a new
         # database.
@@ -75,8 +76,7 @@ ADDED_VALUES = {
 
 def list_new_columns() -> list[sa.Column[Any]]:
     return [
-        sa.Column("author_id", sa.Text, nullable=False),
-        sa.Column("source_keyword", sa.Text, nullable=False),
+        *required(sa.Text, "author_id", "source_keyword"),
         sa.Column("dated_at", sa.BigInteger, nullable=False),
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("is_latest", sa.Boolean, nullable=False),
@@ -90,27 +90,18 @@ def create_sources() -> None:
     op.create_table(
         "tbl_source",
         sa.Column("id", ROW_ID, primary_key=True),
-        sa.Column("platform", sa.Text, nullable=False),
-        sa.Column("note_id", sa.Text, nullable=False),
-        sa.Column("idempotency_key", sa.Text, nullable=False),
-        sa.Column("note_url", sa.Text, nullable=False),
-        sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("title", sa.Text, nullable=False),
-        sa.Column("author_id", sa.Text, nullable=False),
-        sa.Column("author_name", sa.Text, nullable=False),
-        sa.Column("source_keyword", sa.Text, nullable=False),
+        *required(sa.Text, "platform", "note_id", "idempotency_key", "note_url", "kind", "title", "author_id"),
+        *required(sa.Text, "author_name", "source_keyword"),
         sa.Column("published_at", sa.BigInteger),
         sa.Column("dated_at", sa.BigInteger, nullable=False),
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("is_latest", sa.Boolean, nullable=False),
-        sa.Column("content", sa.Text, nullable=False),
-        sa.Column("status", sa.Text, nullable=False),
+        *required(sa.Text, "content", "status"),
         sa.Column("processing_lock", sa.Text),
         sa.Column("locked_at", sa.BigInteger),
         sa.Column("retry_count", sa.Integer, nullable=False),
         sa.Column("due_at", sa.BigInteger, nullable=False),
-        sa.Column("last_error_code", sa.Text),
-        sa.Column("last_error", sa.Text),
+        *optional(sa.Text, "last_error_code", "last_error"),
         sa.Column("exec_meta", sa.Text, nullable=False),
         sa.Column("collected_at", sa.BigInteger, nullable=False),
         sa.UniqueConstraint("platform", "idempotency_key"),
@@ -140,8 +131,8 @@ def create_indexes() -> None:
         "sources_by_date": "dated_at",
     }.items():
         op.create_index(name, "tbl_source", [column, "id"])
-    create_partial_index("sources_due", ["platform", "due_at"], "status = 'pending'")
-    create_partial_index("sources_held", ["processing_lock"], "status = 'processing'")
+    create_partial_index("sources_due", "tbl_source", ["platform", "due_at"], "status = 'pending'")
+    create_partial_index("sources_held", "tbl_source", ["processing_lock"], "status = 'processing'")
 
 
 def create_search() -> None:
@@ -187,50 +178,17 @@ def downgrade() -> None:
     op.execute("UPDATE tbl_candidate SET status = 'collected' WHERE status = 'deleted'")
     for name in ("of_note", "by_platform", "by_kind", "by_keyword", "by_author", "by_author_id", "by_date", "due"):
         op.drop_index(f"sources_{name}", "tbl_source")
-    drop_partial_index("sources_held")
+    op.drop_index("sources_held", "tbl_source")
     if op.get_bind().dialect.name == "sqlite":
         op.rename_table("tbl_source", OLD)
-        create_old_sources()
+        create_first_sources()
         copy_rows(OLD, "tbl_source", [*KEPT, "retry_count"], [*KEPT, "retry_count"])
         op.drop_table(OLD)
     else:
         for column in list_new_columns():
             op.drop_column("tbl_source", column.name)
-    create_partial_index("sources_held", ["locked_at"], "processing_lock IS NOT NULL")
-
-
-def create_old_sources() -> None:
-    op.create_table(
-        "tbl_source",
-        sa.Column("id", ROW_ID, primary_key=True),
-        sa.Column("platform", sa.Text, nullable=False),
-        sa.Column("note_id", sa.Text, nullable=False),
-        sa.Column("idempotency_key", sa.Text, nullable=False),
-        sa.Column("note_url", sa.Text, nullable=False),
-        sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("title", sa.Text, nullable=False),
-        sa.Column("author_name", sa.Text, nullable=False),
-        sa.Column("published_at", sa.BigInteger),
-        sa.Column("content", sa.Text, nullable=False),
-        sa.Column("processing_lock", sa.Text),
-        sa.Column("locked_at", sa.BigInteger),
-        sa.Column("retry_count", sa.Integer, nullable=False),
-        sa.Column("last_error_code", sa.Text),
-        sa.Column("exec_meta", sa.Text, nullable=False),
-        sa.Column("collected_at", sa.BigInteger, nullable=False),
-        sa.UniqueConstraint("platform", "idempotency_key"),
-        sqlite_autoincrement=True,
-    )
+        create_partial_index("sources_held", "tbl_source", ["locked_at"], "processing_lock IS NOT NULL")
 
 
 def copy_rows(source: str, target: str, columns: list[str], values: list[str]) -> None:
     op.execute(f"INSERT INTO {target} ({', '.join(columns)}) SELECT {', '.join(values)} FROM {source}")
-
-
-def create_partial_index(name: str, columns: list[str], condition: str) -> None:
-    where = sa.text(condition)
-    op.create_index(name, "tbl_source", columns, sqlite_where=where, postgresql_where=where)
-
-
-def drop_partial_index(name: str) -> None:
-    op.drop_index(name, "tbl_source")

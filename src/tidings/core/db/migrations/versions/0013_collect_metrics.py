@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import required
+
 revision = "0013"
 down_revision = "0012"
 
@@ -11,8 +13,7 @@ def upgrade() -> None:
     op.create_index("candidates_by_status", "tbl_candidate", ["platform", "status"])
     op.create_table(
         "collect_tries",
-        sa.Column("platform", sa.Text, nullable=False),
-        sa.Column("code", sa.Text, nullable=False),
+        *required(sa.Text, "platform", "code"),
         sa.Column("tries", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("platform", "code"),
     )

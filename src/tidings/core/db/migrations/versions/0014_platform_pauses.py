@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import required
+
 revision = "0014"
 down_revision = "0013"
 
@@ -11,11 +13,9 @@ def upgrade() -> None:
     op.create_table(
         "platform_pauses",
         sa.Column("platform", sa.Text, primary_key=True),
-        sa.Column("cause", sa.Text, nullable=False),
-        sa.Column("message", sa.Text, nullable=False),
+        *required(sa.Text, "cause", "message"),
         sa.Column("failures", sa.Integer, nullable=False),
-        sa.Column("paused_at", sa.BigInteger, nullable=False),
-        sa.Column("paused_until", sa.BigInteger, nullable=False),
+        *required(sa.BigInteger, "paused_at", "paused_until"),
         sa.Column("probed_at", sa.BigInteger),
     )
 

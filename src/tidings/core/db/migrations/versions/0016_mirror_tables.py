@@ -6,6 +6,8 @@ from collections.abc import Callable
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import required
+
 revision = "0016"
 down_revision = "0015"
 
@@ -16,8 +18,7 @@ SOURCES = "tbl_source"
 def upgrade() -> None:
     op.create_table(
         "mirror_requests",
-        sa.Column("table_id", sa.Text, nullable=False),
-        sa.Column("record_id", sa.Text, nullable=False),
+        *required(sa.Text, "table_id", "record_id"),
         sa.Column("read_at", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("table_id", "record_id"),
     )

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import required
+
 revision = "0018"
 down_revision = "0016"
 
@@ -19,8 +21,7 @@ def upgrade() -> None:
         sa.Column("day", sa.Text, nullable=False),
         sa.Column("used", sa.Integer, nullable=False),
         sa.Column("allowed", sa.Integer),
-        sa.Column("in_flight", sa.Integer, nullable=False),
-        sa.Column("sequence", sa.Integer, nullable=False),
+        *required(sa.Integer, "in_flight", "sequence"),
         sa.Column("full", sa.Boolean, nullable=False),
         sa.Column("updated_at", sa.BigInteger, nullable=False),
         sa.Column("submitted_at", sa.BigInteger),

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import required
+
 revision = "0020"
 down_revision = "0018"
 
@@ -13,12 +15,8 @@ def upgrade() -> None:
     op.create_table(
         "workers",
         sa.Column("process", sa.Text, primary_key=True),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("machine", sa.Text, nullable=False),
-        sa.Column("release", sa.Text, nullable=False),
-        sa.Column("queues", sa.Text, nullable=False),
-        sa.Column("places", sa.BigInteger, nullable=False),
-        sa.Column("started_at", sa.BigInteger, nullable=False),
+        *required(sa.Text, "name", "machine", "release", "queues"),
+        *required(sa.BigInteger, "places", "started_at"),
         sqlite_with_rowid=False,
     )
 

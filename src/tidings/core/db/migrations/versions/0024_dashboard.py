@@ -3,36 +3,26 @@
 import sqlalchemy as sa
 from alembic import op
 
-from tidings.core.db.database import RowId
+from tidings.core.db.migration_steps import ROW_ID, create_partial_index, required
 
 revision = "0024"
 down_revision = "0021"
-
-COLLECTED = sa.text("status = 'collected'")
 
 
 def upgrade() -> None:
     op.create_table(
         "past_alerts",
-        sa.Column("id", RowId, primary_key=True),
-        sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("subject", sa.Text, nullable=False),
-        sa.Column("reason", sa.Text, nullable=False),
-        sa.Column("since", sa.BigInteger, nullable=False),
-        sa.Column("ended_at", sa.BigInteger, nullable=False),
+        sa.Column("id", ROW_ID, primary_key=True),
+        *required(sa.Text, "kind", "subject", "reason"),
+        *required(sa.BigInteger, "since", "ended_at"),
         sqlite_autoincrement=True,
     )
     op.create_index("past_alerts_age", "past_alerts", ["ended_at"])
     op.add_column("deliveries", sa.Column("verdict", sa.Text))
     op.drop_index("executions_history", "executions")
     op.create_index("executions_history", "executions", ["workflow_name", "id", "kind", "status"])
-    op.create_index(
-        "candidates_collected",
-        "tbl_candidate",
-        ["updated_at", "platform"],
-        sqlite_where=COLLECTED,
-        postgresql_where=COLLECTED,
-    )
+    columns = ["updated_at", "platform"]
+    create_partial_index("candidates_collected", "tbl_candidate", columns, "status = 'collected'")
 
 
 def downgrade() -> None:

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import required
+
 revision = "0025"
 down_revision = "0024"
 
@@ -10,8 +12,7 @@ down_revision = "0024"
 def upgrade() -> None:
     op.create_table(
         "last_executions",
-        sa.Column("workflow_name", sa.Text, nullable=False),
-        sa.Column("kind", sa.Text, nullable=False),
+        *required(sa.Text, "workflow_name", "kind"),
         sa.Column("execution", sa.BigInteger, nullable=False),
         sa.Column("status", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("workflow_name", "kind"),

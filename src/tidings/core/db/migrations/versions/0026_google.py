@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import optional, required
+
 revision = "0026"
 down_revision = "0025"
 
@@ -15,13 +17,11 @@ def upgrade() -> None:
         sa.Column("site", sa.BigInteger, nullable=False),
         sa.Column("sitemap", sa.Text, nullable=False),
         sa.Column("identity", sa.Text),
-        sa.Column("fingerprint", sa.BigInteger),
-        sa.Column("submitted_at", sa.BigInteger),
+        *optional(sa.BigInteger, "fingerprint", "submitted_at"),
         sa.Column("asked_at", sa.BigInteger, nullable=False),
         sa.Column("downloaded_at", sa.BigInteger),
         sa.Column("pending", sa.Boolean, nullable=False),
-        sa.Column("warnings", sa.Integer, nullable=False),
-        sa.Column("errors", sa.Integer, nullable=False),
+        *required(sa.Integer, "warnings", "errors"),
         sa.Column("failure", sa.Text),
         sa.PrimaryKeyConstraint("site", "sitemap"),
         sqlite_with_rowid=False,

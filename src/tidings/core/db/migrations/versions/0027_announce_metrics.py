@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import required
+
 revision = "0027"
 down_revision = "0026"
 
@@ -10,8 +12,7 @@ down_revision = "0026"
 def upgrade() -> None:
     op.create_table(
         "announce_metrics",
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("labels", sa.Text, nullable=False),
+        *required(sa.Text, "name", "labels"),
         sa.Column("value", sa.Double, nullable=False),
         sa.PrimaryKeyConstraint("name", "labels"),
         sqlite_with_rowid=False,

@@ -3,10 +3,12 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import create_partial_index, optional, required
+
 revision = "0028"
 down_revision = "0027"
 
-REFRESHED = sa.text("status = 'collected' AND refresh_at IS NOT NULL")
+REFRESHED = "status = 'collected' AND refresh_at IS NOT NULL"
 COUNTS = ("views", "likes", "comments", "shares", "favorites", "coins", "danmaku")
 
 
@@ -14,15 +16,12 @@ def upgrade() -> None:
     op.add_column("watched_keywords", sa.Column("refresh_every", sa.BigInteger))
     op.add_column("watched_keywords", sa.Column("refresh_for", sa.BigInteger))
     op.add_column("tbl_candidate", sa.Column("refresh_at", sa.BigInteger))
-    op.create_index(
-        "candidates_refreshed", "tbl_candidate", ["refresh_at"], sqlite_where=REFRESHED, postgresql_where=REFRESHED
-    )
+    create_partial_index("candidates_refreshed", "tbl_candidate", ["refresh_at"], REFRESHED)
     op.create_table(
         "note_snapshots",
-        sa.Column("platform", sa.Text, nullable=False),
-        sa.Column("note_id", sa.Text, nullable=False),
+        *required(sa.Text, "platform", "note_id"),
         sa.Column("taken_at", sa.BigInteger, nullable=False),
-        *(sa.Column(name, sa.BigInteger) for name in COUNTS),
+        *optional(sa.BigInteger, *COUNTS),
         sa.PrimaryKeyConstraint("platform", "note_id", "taken_at"),
     )
 

@@ -4,10 +4,10 @@ kind, and which releases may work side by side.
 On PostgreSQL the ledger cannot be written while its key is built, about a minute for each ten million rows.
 """
 
-import sqlalchemy as sa
 from alembic import op
 
 from tidings.core.db.compatibility import compatibility
+from tidings.core.db.migration_steps import create_daily_stats
 
 revision = "0030"
 down_revision = "0029"
@@ -48,15 +48,6 @@ def change_statistics_key(*columns: str) -> None:
         op.execute(f"ALTER TABLE daily_stats ADD PRIMARY KEY ({', '.join(columns)})")
         return
     op.rename_table("daily_stats", "old_daily_stats")
-    op.create_table(
-        "daily_stats",
-        sa.Column("day", sa.Text, nullable=False),
-        sa.Column("site", sa.BigInteger, nullable=False),
-        sa.Column("channel", sa.SmallInteger, nullable=False),
-        sa.Column("total", sa.BigInteger, nullable=False),
-        sa.Column("successful", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint(*columns),
-        sqlite_with_rowid=False,
-    )
+    create_daily_stats(*columns)
     op.execute("INSERT INTO daily_stats SELECT * FROM old_daily_stats")
     op.drop_table("old_daily_stats")

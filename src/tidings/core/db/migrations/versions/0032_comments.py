@@ -3,10 +3,11 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import ROW_ID, drop_tables, optional, required
+
 revision = "0032"
 down_revision = "0031"
 
-ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 IS_PENDING = sa.text("status = 'pending'")
 IS_PROCESSING = sa.text("status = 'processing'")
 IS_OPEN = sa.text("status <> 'done'")
@@ -23,17 +24,14 @@ def upgrade() -> None:
     op.add_column("watched_keywords", sa.Column("comments", sa.Integer))
     op.create_table(
         "comment_threads",
-        *(sa.Column(name, sa.Text, nullable=False) for name in ("platform", "note_id", "note_url", "source_keyword")),
-        sa.Column("wanted", sa.Integer, nullable=False),
-        sa.Column("found", sa.Integer, nullable=False),
-        sa.Column("cursor", sa.Text, nullable=False),
-        sa.Column("status", sa.Text, nullable=False),
+        *required(sa.Text, "platform", "note_id", "note_url", "source_keyword"),
+        *required(sa.Integer, "wanted", "found"),
+        *required(sa.Text, "cursor", "status"),
         sa.Column("processing_lock", sa.Text),
         sa.Column("locked_at", sa.BigInteger),
         sa.Column("retry_count", sa.Integer, nullable=False),
         sa.Column("due_at", sa.BigInteger, nullable=False),
-        sa.Column("last_error_code", sa.Text),
-        sa.Column("last_error", sa.Text),
+        *optional(sa.Text, "last_error_code", "last_error"),
         sa.Column("exec_meta", sa.Text, nullable=False),
         sa.Column("updated_at", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("platform", "note_id"),
@@ -43,22 +41,18 @@ def upgrade() -> None:
     op.create_table(
         "tbl_comment",
         sa.Column("id", ROW_ID, primary_key=True),
-        *(sa.Column(name, sa.Text, nullable=False) for name in ("platform", "note_id", "comment_id", "parent_id")),
-        *(sa.Column(name, sa.Text, nullable=False) for name in ("author_id", "author_name", "text")),
-        sa.Column("likes", sa.BigInteger),
-        sa.Column("replies", sa.BigInteger),
-        sa.Column("images", sa.Text, nullable=False),
-        sa.Column("place", sa.Text, nullable=False),
+        *required(sa.Text, "platform", "note_id", "comment_id", "parent_id"),
+        *required(sa.Text, "author_id", "author_name", "text"),
+        *optional(sa.BigInteger, "likes", "replies"),
+        *required(sa.Text, "images", "place"),
         sa.Column("published_at", sa.BigInteger),
         sa.Column("exec_meta", sa.Text, nullable=False),
-        sa.Column("collected_at", sa.BigInteger, nullable=False),
-        sa.Column("updated_at", sa.BigInteger, nullable=False),
+        *required(sa.BigInteger, "collected_at", "updated_at"),
         sa.UniqueConstraint("platform", "note_id", "comment_id"),
         sqlite_autoincrement=True,
     )
 
 
 def downgrade() -> None:
-    op.drop_table("tbl_comment")
-    op.drop_table("comment_threads")
+    drop_tables("tbl_comment", "comment_threads")
     op.drop_column("watched_keywords", "comments")

@@ -3,15 +3,15 @@
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db.migration_steps import create_partial_index, drop_tables
+
 revision = "0038"
 down_revision = "0032"
-
-WAITS = sa.text("follow_up_at IS NOT NULL")
 
 
 def upgrade() -> None:
     op.add_column("schedules", sa.Column("follow_up_at", sa.BigInteger))
-    op.create_index("schedules_follow_up", "schedules", ["follow_up_at"], sqlite_where=WAITS, postgresql_where=WAITS)
+    create_partial_index("schedules_follow_up", "schedules", ["follow_up_at"], "follow_up_at IS NOT NULL")
     op.create_table(
         "seen_hooks",
         sa.Column("digest", sa.LargeBinary, primary_key=True),
@@ -31,7 +31,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.drop_table("channel_backlogs")
-    op.drop_table("seen_hooks")
+    drop_tables("channel_backlogs", "seen_hooks")
     op.drop_index("schedules_follow_up", "schedules")
     op.drop_column("schedules", "follow_up_at")

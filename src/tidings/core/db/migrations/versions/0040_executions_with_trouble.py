@@ -1,16 +1,15 @@
 """An index of the executions that had trouble: a list of them reads no others."""
 
-import sqlalchemy as sa
 from alembic import op
+
+from tidings.core.db.migration_steps import create_partial_index
 
 revision = "0040"
 down_revision = "0039"
 
-TROUBLE = sa.text("status NOT IN ('running', 'succeeded')")
-
 
 def upgrade() -> None:
-    op.create_index("executions_with_trouble", "executions", ["id"], sqlite_where=TROUBLE, postgresql_where=TROUBLE)
+    create_partial_index("executions_with_trouble", "executions", ["id"], "status NOT IN ('running', 'succeeded')")
 
 
 def downgrade() -> None:
