@@ -63,3 +63,15 @@ def test_a_channel_that_may_still_send_is_part_of_the_whole(
 ) -> None:
     """The bar is full when nothing more is sent; a channel whose quota is used up does not wait."""
     assert describe(sent=sent, bing=bing) == (percent, summary, ["done" if sent == 54 else "sending", state])
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["for Bing alone", "every engine refuses the key"])
+def test_progress_without_indexnow_does_not_say_that_indexnow_is_done(refused: bool) -> None:
+    """Until an execution without IndexNow ends, its due pages stand with the channel alone."""
+    result = make_result(sent=0, bing={"urlCount": 4, "requests": 1, "due": 50, "left": 46, "quota": quota(46)})
+    engine = {**result["engines"][0], "broken": True, "reason": "key refused"}
+    shown = describe_progress(RECORD, result | {"new": 0, "engines": [engine] if refused else []}, ENGLISH)
+
+    assert shown["summary"] == "Sending to Bing"
+    if not refused:
+        assert [step.text for step in shown["steps"]][1] == "50 of 100"

@@ -49,7 +49,7 @@ class ProgressStep:
 
 def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], formats: Formats) -> dict[str, Any]:
     """Percent, one sentence, the steps, and the numbers of each engine."""
-    due, engines = result.get("new") or 0, list_engines(result, formats)
+    due, engines = _find_due(result), list_engines(result, formats)
     shares = _list_shares(engines, due=due)
     # Every engine gets every page. What channels with a quota still get is named after it, and part of the percentage.
     sent, wanted = sum(shares) if shares else result.get("submitted") or 0, due * max(len(shares), 1)
@@ -59,6 +59,8 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
     names = ("、" if formats.is_chinese else ", ").join(then)
     if record.is_queued:
         summary = formats.texts("progress.queued")
+    elif result.get("files") and then and not shares:
+        summary = formats.texts("progress.only_quota_channels", channels=names)
     elif result.get("files") and sent >= wanted and then:
         summary = formats.texts("progress.quota_channels", channels=names)
     elif due:
@@ -82,6 +84,15 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
         "engines": engines,
         "is_stopping": record.is_stopping,
     }
+
+
+def _find_due(result: Mapping[str, Any]) -> int:
+    """The due pages. Without IndexNow, the report takes over those of the other channels only at its end."""
+    if result.get("engines"):
+        return result.get("new") or 0
+    return max(
+        result.get("new") or 0, *((result.get(f"{kind.channel}Stats") or {}).get("due") or 0 for kind in RANKED_KINDS)
+    )
 
 
 def _find_percent(engines: Sequence[Mapping[str, Any]], *, sent: int, wanted: int) -> int:
@@ -119,7 +130,7 @@ def _list_steps(
 ) -> list[ProgressStep]:
     """Sitemap, due pages, IndexNow, channels with a quota. A step counts as done once its figures are final."""
     texts, number = formats.texts, formats.number
-    total, due, files = result.get("total") or 0, result.get("new") or 0, result.get("files") or 0
+    total, due, files = result.get("total") or 0, _find_due(result), result.get("files") or 0
     kinds = [kind for kind in RANKED_KINDS if result.get(f"{kind.channel}Stats")]
     read = StepState.DONE if files else StepState.WAITS if is_queued else StepState.NOW
     found = read if files or due else StepState.WAITS
