@@ -20,7 +20,6 @@ LONGEST_FUNCTION = 40
 LONG_FUNCTIONS = {
     "announce/execution/report.py:to_json": "a table: one row for each field of the JSON",
     "collect/write/leases.py:__init__": "the statements of leases, which are built once and then only filled in",
-    "settings/settings.py:read_settings": "a table: one row for each variable",
 }
 ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tidings.core.clock import parse_duration
 from tidings.settings.site import parse_base, parse_urls
-from tidings.settings.variables import SettingError, Variables
+from tidings.settings.variables import SettingError, Variables, choice, duration, parsed, read_fields, whole
 
 if TYPE_CHECKING:
     # Collect is imported only if one of its variables needs it: most commands of announce never do.
@@ -21,13 +21,9 @@ Value = TypeVar("Value")
 _LONGEST_USER_AGENT = 200
 _MOST_RETRIES = 20
 _LONGEST_BACKOFF = 3_600
-_MOST_BATCH = 50
 _SHORTEST_INTERVAL = 0.01
-_BASE_URLS = {
-    "bilibili": "BILIBILI_BASE_URL",
-    "xiaohongshu": "XIAOHONGSHU_BASE_URL",
-    "weibo": "WEIBO_BASE_URL",
-}
+_BACKOFF = (timedelta(seconds=5), timedelta(seconds=15), timedelta(seconds=45))
+_BASE_URLS = {"bilibili": "BILIBILI_BASE_URL", "xiaohongshu": "XIAOHONGSHU_BASE_URL", "weibo": "WEIBO_BASE_URL"}
 # The setting that holds the id of each table in the base, by the table's name.
 FEISHU_TABLES = {
     "tbl_cookie": "FEISHU_TABLE_COOKIE",
@@ -48,6 +44,21 @@ class PseudonymUse(StrEnum):
     ON = "on"
 
 
+def _interval(name: str, *, minutes: int) -> timedelta:
+    return duration(name, timedelta(minutes=minutes), unit="m", least=_SHORTEST_INTERVAL)
+
+
+def _parse_backoff(text: str) -> tuple[timedelta, ...]:
+    """A comma list of durations."""
+    return tuple(parse_duration(part.strip(), unit="s", most=_LONGEST_BACKOFF) for part in text.split(","))
+
+
+def _parse_user_agent(text: str) -> str:
+    if not text.isascii() or not text.isprintable() or len(text) > _LONGEST_USER_AGENT:
+        raise ValueError(f"it must have at most {_LONGEST_USER_AGENT} printable ASCII characters")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class CrawlSettings:
     """How the crawl API asks platforms."""
@@ -55,21 +66,21 @@ class CrawlSettings:
     # Other addresses of platforms, by platform.
     base_urls: Mapping[str, str] = field(default_factory=dict)
     # Feeds that the platform `web` searches if a keyword names none.
-    feeds: tuple[str, ...] = ()
+    feeds: tuple[str, ...] = parsed("TIDINGS_FEEDS", (), parse_urls)
     # The User-Agent header; None for Tidings' own.
-    user_agent: str | None = None
+    user_agent: str | None = parsed("TIDINGS_USER_AGENT", None, _parse_user_agent)
     # Minimum time between two requests to one platform, and with one cookie.
-    platform_interval: timedelta = timedelta(seconds=1)
-    cookie_interval: timedelta = timedelta(seconds=3)
+    platform_interval: timedelta = duration("PLATFORM_INTERVAL_SECONDS", timedelta(seconds=1), unit="s")
+    cookie_interval: timedelta = duration("COOKIE_INTERVAL_SECONDS", timedelta(seconds=3), unit="s")
     # Time limits of one HTTP request, a search, a note, a batch of notes.
-    request_timeout: timedelta = timedelta(seconds=10)
-    search_timeout: timedelta = timedelta(seconds=30)
-    detail_timeout: timedelta = timedelta(seconds=15)
-    batch_timeout: timedelta = timedelta(seconds=60)
+    request_timeout: timedelta = duration("REQUEST_TIMEOUT", timedelta(seconds=10), unit="s", least=1)
+    search_timeout: timedelta = duration("SEARCH_TIMEOUT", timedelta(seconds=30), unit="s", least=1)
+    detail_timeout: timedelta = duration("DETAIL_TIMEOUT", timedelta(seconds=15), unit="s", least=1)
+    batch_timeout: timedelta = duration("BATCH_TIMEOUT", timedelta(seconds=60), unit="s", least=1)
     # A cookie cools for this long after `max_consecutive_errors`, and is invalid after `max_total_errors`.
-    cooling: timedelta = timedelta(minutes=30)
-    max_consecutive_errors: int = 3
-    max_total_errors: int = 10
+    cooling: timedelta = duration("COOLING_DURATION_MINUTES", timedelta(minutes=30), unit="m")
+    max_consecutive_errors: int = whole("MAX_CONSECUTIVE_ERRORS", 3, least=1, most=1_000)
+    max_total_errors: int = whole("MAX_TOTAL_ERRORS", 10, least=1, most=1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +89,18 @@ class CollectSettings:
 
     # Whether the built-in runner drives discover and collect; if not, an external client does.
     runs: bool = True
-    # A lock is released after this long without a heartbeat.
-    lock_timeout: timedelta = timedelta(minutes=30)
+    # A lock is released after this long without a heartbeat, which comes every minute; one may be late.
+    lock_timeout: timedelta = duration("LOCK_TIMEOUT_MINUTES", timedelta(minutes=30), unit="m", least=2)
     # How often each job of the service runs.
-    recovery_interval: timedelta = timedelta(minutes=15)
-    discover_interval: timedelta = timedelta(minutes=60)
-    collect_interval: timedelta = timedelta(minutes=5)
+    recovery_interval: timedelta = _interval("RECOVERY_INTERVAL_MINUTES", minutes=15)
+    discover_interval: timedelta = _interval("DISCOVER_INTERVAL_MINUTES", minutes=60)
+    collect_interval: timedelta = _interval("COLLECT_INTERVAL_MINUTES", minutes=5)
     # Whose authors are stored under a pseudonym.
-    pseudonyms: PseudonymUse = PseudonymUse.COMMENTS
+    pseudonyms: PseudonymUse = choice("COLLECT_PSEUDONYMS", PseudonymUse.COMMENTS)
     # Candidates in one lease.
-    batch_size: int = 10
+    batch_size: int = whole("BATCH_SIZE", 10, least=1, most=50)
     # Waits before the first, second, third retry; the last repeats.
-    backoff: tuple[timedelta, ...] = (timedelta(seconds=5), timedelta(seconds=15), timedelta(seconds=45))
+    backoff: tuple[timedelta, ...] = parsed("BACKOFF_SECONDS", _BACKOFF, _parse_backoff)
     # Most retries of error codes, where they differ from the table in collect/errors.py.
     retries: "Mapping[ErrorCode, int]" = field(default_factory=dict)
     # The Feishu mirror; None if there is none.
@@ -97,44 +108,17 @@ class CollectSettings:
 
 
 def read_crawl(variables: Variables) -> CrawlSettings:
-    default = CrawlSettings()
     bases = {platform: variables.read(name, parse_base, "") for platform, name in _BASE_URLS.items()}
-    return CrawlSettings(
-        base_urls={platform: base for platform, base in bases.items() if base},
-        feeds=variables.read("TIDINGS_FEEDS", parse_urls, default.feeds),
-        user_agent=variables.read("TIDINGS_USER_AGENT", _parse_user_agent, default.user_agent),
-        platform_interval=variables.duration("PLATFORM_INTERVAL_SECONDS", default.platform_interval, unit="s"),
-        cookie_interval=variables.duration("COOKIE_INTERVAL_SECONDS", default.cookie_interval, unit="s"),
-        request_timeout=variables.duration("REQUEST_TIMEOUT", default.request_timeout, unit="s", least=1),
-        search_timeout=variables.duration("SEARCH_TIMEOUT", default.search_timeout, unit="s", least=1),
-        detail_timeout=variables.duration("DETAIL_TIMEOUT", default.detail_timeout, unit="s", least=1),
-        batch_timeout=variables.duration("BATCH_TIMEOUT", default.batch_timeout, unit="s", least=1),
-        cooling=variables.duration("COOLING_DURATION_MINUTES", default.cooling, unit="m"),
-        max_consecutive_errors=variables.whole("MAX_CONSECUTIVE_ERRORS", default=3, least=1, most=1_000),
-        max_total_errors=variables.whole("MAX_TOTAL_ERRORS", default=10, least=1, most=1_000),
-    )
+    named = {platform: base for platform, base in bases.items() if base}
+    return CrawlSettings(base_urls=named, **read_fields(CrawlSettings, variables))
 
 
 def read_collect(variables: Variables) -> CollectSettings:
-    default = CollectSettings()
     return CollectSettings(
-        runs=variables.switch("TIDINGS_COLLECT_RUNNER", default=default.runs),
-        pseudonyms=variables.choice("COLLECT_PSEUDONYMS", default.pseudonyms),
-        # A heartbeat comes every minute, and one may be late.
-        lock_timeout=variables.duration("LOCK_TIMEOUT_MINUTES", default.lock_timeout, unit="m", least=2),
-        recovery_interval=variables.duration(
-            "RECOVERY_INTERVAL_MINUTES", default.recovery_interval, unit="m", least=_SHORTEST_INTERVAL
-        ),
-        discover_interval=variables.duration(
-            "DISCOVER_INTERVAL_MINUTES", default.discover_interval, unit="m", least=_SHORTEST_INTERVAL
-        ),
-        collect_interval=variables.duration(
-            "COLLECT_INTERVAL_MINUTES", default.collect_interval, unit="m", least=_SHORTEST_INTERVAL
-        ),
-        batch_size=variables.whole("BATCH_SIZE", default=default.batch_size, least=1, most=_MOST_BATCH),
-        backoff=variables.read("BACKOFF_SECONDS", _parse_backoff, default.backoff),
-        retries=variables.read("ERROR_RETRIES", _parse_retries, default.retries),
+        runs=variables.switch("TIDINGS_COLLECT_RUNNER", default=True),
+        retries=variables.read("ERROR_RETRIES", _parse_retries, {}),
         feishu=_read_feishu(variables),
+        **read_fields(CollectSettings, variables),
     )
 
 
@@ -165,11 +149,6 @@ def _require_feishu(name: str, value: Value | None) -> Value:
     return value
 
 
-def _parse_backoff(text: str) -> tuple[timedelta, ...]:
-    """A comma list of durations."""
-    return tuple(parse_duration(part.strip(), unit="s", most=_LONGEST_BACKOFF) for part in text.split(","))
-
-
 def _parse_retries(text: str) -> "dict[ErrorCode, int]":
     """A comma list such as NETWORK_ERROR=5,TIMEOUT_ERROR=0."""
     from tidings.collect.errors import RULES, ErrorCode
@@ -183,9 +162,3 @@ def _parse_retries(text: str) -> "dict[ErrorCode, int]":
             raise ValueError(rule)
         retries[ErrorCode(code)] = int(number)
     return retries
-
-
-def _parse_user_agent(text: str) -> str:
-    if not text.isascii() or not text.isprintable() or len(text) > _LONGEST_USER_AGENT:
-        raise ValueError(f"it must have at most {_LONGEST_USER_AGENT} printable ASCII characters")
-    return text

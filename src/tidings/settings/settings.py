@@ -31,7 +31,17 @@ from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.settings.collect import CollectSettings, CrawlSettings, read_collect, read_crawl
 from tidings.settings.site import SiteSettings, parse_base, read_google, read_ranked, read_site
-from tidings.settings.variables import SettingError, SettingSource, Variables
+from tidings.settings.variables import (
+    SettingError,
+    SettingSource,
+    Variables,
+    choice,
+    duration,
+    parsed,
+    read_fields,
+    secret,
+    whole,
+)
 
 if TYPE_CHECKING:
     # Collect is imported only if one of its variables needs it: most commands of announce never do.
@@ -39,6 +49,22 @@ if TYPE_CHECKING:
 
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+
+
+def _parse_engine_names(text: str) -> tuple[str, ...]:
+    """A comma list, or a JSON list of strings."""
+    names: list[str]
+    if text.startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            raise ValueError('it must be a comma list, or JSON such as ["api.indexnow.org"]') from None
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("every engine must be a text")
+    else:
+        names = [name for name in text.split(",") if name.strip()]
+    parse_engines(names)
+    return tuple(name.strip() for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +76,31 @@ class Settings:
     # None: SQLite in the data directory.
     database_url: Secret | None = None
     # Private networks that fetches may reach.
-    allow_networks: tuple[Network, ...] = ()
+    allow_networks: tuple[Network, ...] = parsed("TIDINGS_ALLOW_NETWORKS", (), parse_networks)
     # The format of log lines on the terminal; the log file is JSON.
-    log_format: LogFormat = LogFormat.CONSOLE
+    log_format: LogFormat = choice("TIDINGS_LOG_FORMAT", LogFormat.CONSOLE)
     # One master key, or `k2:NEW,k1:OLD`. None: `master.key` in the data directory.
-    master_key: Secret | None = None
+    master_key: Secret | None = secret("COOKIE_MASTER_KEY")
     # How another program derived the key of its Fernet tokens by PBKDF2.
     fernet_salt: "FernetSalt | None" = None
     # The time budget of one execution.
-    run_budget: timedelta = timedelta(seconds=300)
+    run_budget: timedelta = duration("TIDINGS_RUN_BUDGET_SECONDS", timedelta(seconds=300), unit="s", least=1)
     # Multiplies every wait of the retry rules.
     retry_scale: float = 1
     # Minimum time between two notices of one page.
-    resubmit_gap: timedelta = timedelta(seconds=600)
+    resubmit_gap: timedelta = duration("TIDINGS_RESUBMIT_GAP_SECONDS", timedelta(seconds=600), unit="s")
     # Most requests in flight at one engine, in one process.
-    max_concurrent_requests: int = 3
+    max_concurrent_requests: int = whole("MAX_CONCURRENT_REQUESTS", 3, least=1, most=100)
     # Minimum time between two requests to one engine.
-    request_interval: timedelta = timedelta(milliseconds=100)
+    request_interval: timedelta = duration("REQUEST_INTERVAL_MS", timedelta(milliseconds=100), unit="ms", most=60_000)
     # An accepted page is due again after this long.
-    cache_ttl: timedelta = timedelta(days=30)
+    cache_ttl: timedelta = duration("CACHE_TTL_DAYS", timedelta(days=30), unit="d", least=1, most=3_650)
     # Most retries of a request to an engine; 3 retries are 4 attempts.
-    max_retries: int = 3
+    max_retries: int = whole("MAX_RETRIES", 3, least=0, most=20)
     # Engines, submit method and schedule (cron, UTC) of the environment's site, and defaults for others.
-    engines: tuple[str, ...] = (DEFAULT_ENGINE,)
-    submit_method: SubmitMethod = SubmitMethod.AUTO
-    schedule: str = DEFAULT_SCHEDULE
+    engines: tuple[str, ...] = parsed("INDEXNOW_SEARCH_ENGINES", (DEFAULT_ENGINE,), _parse_engine_names)
+    submit_method: SubmitMethod = choice("INDEXNOW_SUBMIT_METHOD", SubmitMethod.AUTO)
+    schedule: str = parsed("CRON_SCHEDULE", DEFAULT_SCHEDULE, check_schedule)
     # The key of the environment's site and of sites that are named on the command line, and their channels.
     indexnow_key: Secret | None = None
     bing: BingSettings = field(default_factory=BingSettings)
@@ -82,26 +108,26 @@ class Settings:
     google: GoogleSettings = field(default_factory=GoogleSettings)
     # The address that `tidings serve` listens on.
     host: str = "127.0.0.1"
-    port: int = 8080
+    port: int = whole("TIDINGS_PORT", 8080, least=0, most=65_535)
     # Tokens of the API that the environment sets.
     tokens: Mapping[Scope, Secret] = field(default_factory=dict)
     # Proxies whose X-Forwarded-For is believed.
-    trusted_proxies: tuple[Network, ...] = ()
+    trusted_proxies: tuple[Network, ...] = parsed("TIDINGS_TRUSTED_PROXIES", (), parse_networks)
     # Apprise URLs, with commas or white space between them.
-    alert_urls: Secret | None = None
+    alert_urls: Secret | None = secret("TIDINGS_ALERT_URLS")
     # The URL that gets alerts as JSON, signed with `webhook_secret`. None: `webhook.secret` in the data directory.
-    webhook_url: Secret | None = None
-    webhook_secret: Secret | None = None
+    webhook_url: Secret | None = secret("TIDINGS_WEBHOOK_URL")
+    webhook_secret: Secret | None = secret("TIDINGS_WEBHOOK_SECRET")
     # Called after each successful execution, so that an external monitor notices a dead machine.
     ping_url: Secret | None = None
     # The language of alerts.
-    language: Language = Language.ENGLISH
+    language: Language = choice("TIDINGS_LANGUAGE", Language.ENGLISH)
     # Sites of one cron minute are spread over this long.
-    schedule_spread: timedelta = timedelta(seconds=300)
+    schedule_spread: timedelta = duration("TIDINGS_SCHEDULE_SPREAD_SECONDS", timedelta(seconds=300), unit="s")
     # Most sites that one process runs at once.
-    max_executions: int = 4
+    max_executions: int = whole("TIDINGS_MAX_EXECUTIONS", 4, least=1, most=1_000)
     # Most connections to PostgreSQL for writing, and as many again for reading.
-    database_connections: int = 15
+    database_connections: int = whole("TIDINGS_DATABASE_CONNECTIONS", 15, least=4, most=1_000)
     # Executions are kept for this long; zero keeps them all.
     execution_retention: timedelta = timedelta(days=400)
     # The addresses of channels with a quota.
@@ -137,36 +163,15 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     settings = Settings(
         data_dir=Path(variables.text("TIDINGS_DATA_DIR", default=default.data_dir) or default.data_dir),
         database_url=variables.secret("TIDINGS_DATABASE_URL", normalise=_normalise_database_url),
-        allow_networks=variables.read("TIDINGS_ALLOW_NETWORKS", parse_networks, default.allow_networks),
-        log_format=variables.choice("TIDINGS_LOG_FORMAT", default.log_format),
-        master_key=variables.secret("COOKIE_MASTER_KEY"),
         fernet_salt=_read_fernet_salt(variables),
-        run_budget=variables.duration("TIDINGS_RUN_BUDGET_SECONDS", default.run_budget, unit="s", least=1),
         retry_scale=variables.number("TIDINGS_RETRY_SCALE", default=1, least=0),
-        resubmit_gap=variables.duration("TIDINGS_RESUBMIT_GAP_SECONDS", default.resubmit_gap, unit="s"),
-        max_concurrent_requests=variables.whole("MAX_CONCURRENT_REQUESTS", default=3, least=1, most=100),
-        request_interval=variables.duration("REQUEST_INTERVAL_MS", default.request_interval, unit="ms", most=60_000),
-        cache_ttl=variables.duration("CACHE_TTL_DAYS", default.cache_ttl, unit="d", least=1, most=3_650),
-        max_retries=variables.whole("MAX_RETRIES", default=3, least=0, most=20),
-        engines=variables.read("INDEXNOW_SEARCH_ENGINES", _parse_engine_names, default.engines),
-        submit_method=variables.choice("INDEXNOW_SUBMIT_METHOD", default.submit_method),
-        schedule=variables.read("CRON_SCHEDULE", check_schedule, default.schedule),
         indexnow_key=key,
         bing=read_ranked(variables, BingSettings, key_name="BING_API_KEY"),
         baidu=read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site),
         google=read_google(variables),
         host=variables.text("TIDINGS_HOST", default=default.host) or default.host,
-        port=variables.whole("TIDINGS_PORT", default=default.port, least=0, most=65_535),
         tokens=_read_tokens(variables),
-        trusted_proxies=variables.read("TIDINGS_TRUSTED_PROXIES", parse_networks, default.trusted_proxies),
-        alert_urls=variables.secret("TIDINGS_ALERT_URLS"),
-        webhook_url=variables.secret("TIDINGS_WEBHOOK_URL"),
-        webhook_secret=variables.secret("TIDINGS_WEBHOOK_SECRET"),
         ping_url=_read_ping_url(variables),
-        language=variables.choice("TIDINGS_LANGUAGE", default.language),
-        schedule_spread=variables.duration("TIDINGS_SCHEDULE_SPREAD_SECONDS", default.schedule_spread, unit="s"),
-        max_executions=variables.whole("TIDINGS_MAX_EXECUTIONS", default=4, least=1, most=1_000),
-        database_connections=variables.whole("TIDINGS_DATABASE_CONNECTIONS", default=15, least=4, most=1_000),
         execution_retention=timedelta(
             days=variables.whole("TIDINGS_EXECUTION_DAYS", default=400, least=0, most=36_500)
         ),
@@ -178,10 +183,11 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         crawl=read_crawl(variables),
         collect=read_collect(variables),
         site=read_site(variables, has_key=key is not None),
-        secrets=tuple(variables.secrets),
+        **read_fields(Settings, variables),
     )
     # Last, when every variable has been read.
-    return replace(settings, warnings=tuple(_describe_unknown(variables)), sources=variables.list_sources())
+    warnings = tuple(_describe_unknown(variables))
+    return replace(settings, secrets=tuple(variables.secrets), warnings=warnings, sources=variables.list_sources())
 
 
 def _read_fernet_salt(variables: Variables) -> "FernetSalt | None":
@@ -228,19 +234,3 @@ def _read_tokens(variables: Variables) -> dict[Scope, Secret]:
                 TOKEN_VARIABLES[scope], "it must have printable ASCII characters only, without white space"
             )
     return tokens
-
-
-def _parse_engine_names(text: str) -> tuple[str, ...]:
-    """A comma list, or a JSON list of strings."""
-    names: list[str]
-    if text.startswith("["):
-        try:
-            names = json.loads(text)
-        except ValueError:
-            raise ValueError('it must be a comma list, or JSON such as ["api.indexnow.org"]') from None
-        if not all(isinstance(name, str) for name in names):
-            raise ValueError("every engine must be a text")
-    else:
-        names = [name for name in text.split(",") if name.strip()]
-    parse_engines(names)
-    return tuple(name.strip() for name in names)

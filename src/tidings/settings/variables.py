@@ -1,4 +1,5 @@
-"""Typed access to environment variables. `settings` knows which variables exist and what they mean.
+"""Typed access to environment variables. The classes of settings declare with `duration`, `whole`, `choice`, `parsed`
+and `secret` which variable a field is read from, and by which rule.
 
 ValueError
 └── SettingError    a variable breaks its rule
@@ -9,11 +10,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidings.announce.site.errors import SiteError
 from tidings.core.clock import UNITS, parse_duration
@@ -145,12 +146,6 @@ class Variables:
 
         return self.read(name, parse, default)
 
-    def duration(
-        self, name: str, default: timedelta, *, unit: str, least: float = 0, most: float = _LARGEST
-    ) -> timedelta:
-        """A number of its unit, or a number with a unit of its own. `least` and `most` count in `unit`."""
-        return self.read(name, lambda text: parse_duration(text, unit=unit, least=least, most=most), default, unit=unit)
-
     def find_unknown(self) -> Iterator[tuple[str, str]]:
         """Variables of the environment that look like ours and are not, each with the nearest name of ours.
 
@@ -179,6 +174,44 @@ class Variables:
         if not text:
             raise SettingError(name, "the file is empty")
         return text
+
+
+def duration(name: str, default: timedelta, *, unit: str, least: float = 0, most: float = _LARGEST) -> timedelta:
+    """A field of settings: a number of its unit, or with a unit of its own. `least` and `most` count in `unit`."""
+
+    def parse(text: str) -> timedelta:
+        return parse_duration(text, unit=unit, least=least, most=most)
+
+    return _declare(default, lambda variables: variables.read(name, parse, default, unit=unit))
+
+
+def whole(name: str, default: int, *, least: int, most: int) -> int:
+    """A field that `Variables.whole` reads."""
+    return _declare(default, lambda variables: variables.whole(name, default=default, least=least, most=most))
+
+
+def choice(name: str, default: Choice) -> Choice:
+    """A field that `Variables.choice` reads."""
+    return _declare(default, lambda variables: variables.choice(name, default))
+
+
+def parsed(name: str, default: Value, parse: Callable[[str], Value]) -> Value:
+    """A field that `Variables.read` reads."""
+    return _declare(default, lambda variables: variables.read(name, parse, default))
+
+
+def secret(name: str) -> Secret | None:
+    """A field that `Variables.secret` reads; None where it is not set."""
+    return _declare(None, lambda variables: variables.secret(name))
+
+
+def _declare(default: Value, read: Callable[[Variables], Value]) -> Value:
+    return field(default=default, metadata={"read": read})
+
+
+def read_fields(kind: type[Any], variables: Variables) -> dict[str, Any]:
+    """The values of the fields of a dataclass that were declared with the functions above."""
+    return {each.name: each.metadata["read"](variables) for each in fields(kind) if each.metadata}
 
 
 def _compare_names(name: str, known: str) -> float:
