@@ -15,8 +15,8 @@ NODE = "24.19.0"
 N8N = "2.41.1"
 PLACE = "TIDINGS_N8N_DIR"
 # n8n takes any later release of its dependencies too, and some of those ask for packages that cannot be found. So npm
-# sees only what had been released the day after this n8n.
-RELEASED_BEFORE = "2026-09-24"
+# sees only what had been released two days after this n8n.
+RELEASED_BEFORE = "2026-09-25"
 PACKAGE = {"private": True, "dependencies": {"n8n": N8N}}
 # The scripts of the packages would compile what is not used here.
 NPM_OPTIONS = (
