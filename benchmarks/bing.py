@@ -166,7 +166,7 @@ class Crawler:
             "INDEXNOW_SEARCH_ENGINES": stage.endpoint,
             "BING_API_KEY": DEMO_BING_KEY,
             "BING_DAILY_QUOTA": str(QUOTA),
-            "BING_API_BASE": bing.base_url,
+            "BING_API_BASE": bing.address,
         }
 
     def fill(self, *, pages: int) -> None:

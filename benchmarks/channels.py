@@ -99,12 +99,12 @@ class Planner:
             "INDEXNOW_API_KEY": stage.key,
             "INDEXNOW_SEARCH_ENGINES": stage.endpoint,
             "BING_API_KEY": DEMO_BING_KEY,
-            "BING_API_BASE": channels.bing.base_url,
+            "BING_API_BASE": channels.bing.address,
             "BAIDU_TOKEN": DEMO_BAIDU_TOKEN,
-            "BAIDU_API_BASE": channels.baidu.base_url,
+            "BAIDU_API_BASE": channels.baidu.address,
             "GOOGLE_CREDENTIALS": channels.google.credentials,
             "GOOGLE_INDEXING": "jobPosting",
-            "GOOGLE_API_BASE": channels.google.base_url,
+            "GOOGLE_API_BASE": channels.google.address,
         }
 
     def plan(self, channel: str, *, pages: int, submitted: int = 0) -> Cost:

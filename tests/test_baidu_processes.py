@@ -133,7 +133,7 @@ async def test_sixteen_processes_that_run_a_site_send_exactly_the_quota(database
                 make_site(site_id=SITE, sitemap_urls=[web.sitemap_url], key=web.key, baidu=settings), origin=Origin.API
             )
             barrier = FORKED.Barrier(PROCESSES)
-            await join_all(announce, [(database_url, tmp_path, baidu.base_url, key, barrier)] * PROCESSES)
+            await join_all(announce, [(database_url, tmp_path, baidu.address, key, barrier)] * PROCESSES)
             arrived = [url for request in baidu.requests for url in request.urls]
             newest = sorted(range(1, 41), key=web.lastmod, reverse=True)[:QUOTA]
             assert sorted(arrived) == sorted(map(web.url, newest))
@@ -148,7 +148,7 @@ async def test_sixteen_processes_push_exactly_the_quota(database: Database, data
     """A29, A42: exactly ten URLs arrive; what an answer says while others push never raises the limit."""
     async with SandboxBaidu(sites={ORIGIN: TOKEN}, daily_quota=QUOTA, now=lambda: NOON) as baidu:
         barrier = FORKED.Barrier(PROCESSES)
-        works = [(database_url, baidu.base_url, number, barrier) for number in range(PROCESSES)]
+        works = [(database_url, baidu.address, number, barrier) for number in range(PROCESSES)]
         await join_all(push, works)
         arrived = [url for request in baidu.requests for url in request.urls]
         assert len(arrived) == len(set(arrived)) == baidu.accepted.total() == QUOTA

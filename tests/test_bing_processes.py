@@ -106,7 +106,7 @@ async def reserve(database: Database, quota: Quota, wanted: int) -> int:
 async def test_processes_that_reserve_at_once_send_exactly_the_quota(database: Database, database_url: str) -> None:
     """A28, A29: sixteen processes that want more and more, a quota of 500, on both databases."""
     async with make_bing() as bing:
-        await run_together([(database_url, bing.base_url, number) for number in range(PROCESSES)])
+        await run_together([(database_url, bing.address, number) for number in range(PROCESSES)])
         assert bing.accepted.total() == bing.used(ORIGIN) == QUOTA
         assert set(bing.accepted.values()) == {1}
         assert len({url.split("/")[3] for url in bing.accepted}) >= PROCESSES / 4, "they did not collide"
@@ -266,7 +266,7 @@ async def open_round(folder: Path, *, seed: int, method: str, database_url: str 
     engines = [SandboxEngine("alpha"), SandboxEngine("beta")]
     async with Sandbox(site=site, engines=engines, bing=bing) as sandbox:
         bing.add_site(site.origin, key=KEY)
-        terminal.variables["BING_API_BASE"] = bing.base_url
+        terminal.variables["BING_API_BASE"] = bing.address
         words = ["--key", site.key, "--id", "shop", "--method", method]
         for engine in engines:
             words += ["--engine", engine.endpoint]

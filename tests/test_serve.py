@@ -368,7 +368,7 @@ async def test_a_failing_site_is_reported_to_the_webhook_once_and_so_is_its_reco
     async with open_house(terminal, pages=5) as house, SandboxSink() as sink:
         await house.store()
         house.web.misbehave(Fault(status=404, path="/sitemap.xml"))
-        served = await server.start(TIDINGS_WEBHOOK_URL=sink.url, TIDINGS_WEBHOOK_SECRET=secret)
+        served = await server.start(TIDINGS_WEBHOOK_URL=sink.address, TIDINGS_WEBHOOK_SECRET=secret)
         await sink.wait_for_requests(1, timeout=PATIENCE)
         failed = await served.trigger("shop")
         _, alerts = await served.ask("/api/alerts")
@@ -401,7 +401,7 @@ async def test_an_alert_that_could_not_be_sent_goes_out_after_the_next_start(
         await house.store()
         house.web.misbehave(Fault(status=404, path="/sitemap.xml"))
         sink.misbehave(Fault(status=500))
-        first = await server.start(TIDINGS_WEBHOOK_URL=sink.url)
+        first = await server.start(TIDINGS_WEBHOOK_URL=sink.address)
         await sink.wait_for_requests(1, timeout=PATIENCE)
         await first.end()
         refused = {recorded.headers["webhook-id"] for recorded in sink.requests}
@@ -410,7 +410,7 @@ async def test_an_alert_that_could_not_be_sent_goes_out_after_the_next_start(
         async with house.database.write() as connection:
             await connection.execute(text("UPDATE alert_outbox SET due_at = 0"))
         seen = len(sink.requests)
-        second = await server.start(TIDINGS_WEBHOOK_URL=sink.url)
+        second = await server.start(TIDINGS_WEBHOOK_URL=sink.address)
         await sink.wait_for_requests(seen + 1, timeout=PATIENCE)
         await second.end()
         assert [recorded.headers["webhook-id"] for recorded in sink.taken] == list(refused)

@@ -152,7 +152,7 @@ async def open_long_run(folder: Path) -> AsyncIterator[LongRun]:
     ):
         bing.add_site(site.origin, key=KEY)
         baidu.add_site(site.origin, token=TOKEN)
-        terminal.variables |= {"BING_API_BASE": bing.base_url, "BAIDU_API_BASE": baidu.base_url}
+        terminal.variables |= {"BING_API_BASE": bing.address, "BAIDU_API_BASE": baidu.address}
         words = ["--key", site.key, "--id", "shop", "--method", "post"]
         words += ["--bing-key", terminal.keep(KEY), "--bing-quota", str(BING_QUOTA)]
         words += ["--baidu-token", terminal.keep(TOKEN, name="baidu.txt"), "--baidu-quota", str(PLENTY)]

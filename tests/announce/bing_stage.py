@@ -110,9 +110,7 @@ async def open_bing_stage(
     stand_in = bing or SandboxBing(keys={key: []}, daily_quota=quota, now=clock.now)
     async with served, SandboxEngine("alpha") as engine, stand_in:
         stand_in.add_site(served.origin, key=key)
-        bench = make_bench(
-            clock=clock, retry_scale=1, bases=ApiBases(bing=stand_in.base_url), resubmit_gap=resubmit_gap
-        )
+        bench = make_bench(clock=clock, retry_scale=1, bases=ApiBases(bing=stand_in.address), resubmit_gap=resubmit_gap)
         site = make_site(
             sitemap_urls=[served.origin + path for path in sitemaps] or [served.sitemap_url],
             key=served.key,

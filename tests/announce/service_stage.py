@@ -192,11 +192,11 @@ async def open_service(
         bench = make_bench(
             clock=clock,
             retry_scale=1,
-            bases=ApiBases(bing=bing.base_url),
+            bases=ApiBases(bing=bing.address),
             resubmit_gap=resubmit_gap,
             run_budget=timedelta(days=1),
             max_executions=limit,
-            webhook_url=Secret(sink.url),
+            webhook_url=Secret(sink.address),
             webhook_secret=new_webhook_secret(),
         )
         reports = KeptReports(clock)

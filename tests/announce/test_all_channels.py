@@ -51,7 +51,7 @@ async def test_a_channel_that_fails_harms_no_other(make_bench: BenchMaker, chann
         bing.add_site(web.origin, key=KEY)
         baidu.add_site(web.origin, token=TOKEN)
         google.add_property(f"{web.origin}/")
-        bases = ApiBases(bing=bing.base_url, baidu=baidu.base_url, google=google.base_url)
+        bases = ApiBases(bing=bing.address, baidu=baidu.address, google=google.address)
         bench = make_bench(clock=clock, retry_scale=1, bases=bases)
         content = IndexedContent.JOB_POSTING
         site = await bench.store(

@@ -283,6 +283,6 @@ def test_any_order_of_events_ends_with_every_page_sent_once(database_url: str, t
     bing = SandboxBing(keys={KEY: []}, daily_quota=20 * QUOTA, now=clock.now)
     with World() as world:
         world.open(bing)
-        stage = open_stage(database_url, tmp_path, clock=clock, bases=ApiBases(bing=bing.base_url))
+        stage = open_stage(database_url, tmp_path, clock=clock, bases=ApiBases(bing=bing.address))
         installation = world.open(stage)
         play(partial(AnnounceMachine, world, installation, bing, clock), examples=25, steps=25)

@@ -54,7 +54,7 @@ async def open_baidu_stage(
     baidu = SandboxBaidu(sites={}, daily_quota=quota, now=clock.now)
     async with served, SandboxEngine("alpha") as engine, baidu:
         baidu.add_site(served.origin, token=TOKEN)
-        bench = make_bench(clock=clock, retry_scale=1, bases=ApiBases(baidu=baidu.base_url), resubmit_gap=timedelta(0))
+        bench = make_bench(clock=clock, retry_scale=1, bases=ApiBases(baidu=baidu.address), resubmit_gap=timedelta(0))
         settings = BaiduSettings.make(enabled=True, key=TOKEN, daily_quota=assumed)
         site = make_site(sitemap_urls=[served.sitemap_url], key=served.key, engines=[engine.endpoint], baidu=settings)
         stored = await bench.store(site)

@@ -86,7 +86,7 @@ async def bing() -> AsyncIterator[SandboxBing]:
 
 @pytest.fixture
 def api(client: GuardedClient, bing: SandboxBing) -> BingApi:
-    return BingApi(client, FakeClock(NOW), bing.base_url)
+    return BingApi(client, FakeClock(NOW), bing.address)
 
 
 async def test_a_batch_goes_out_as_bing_wants_it(client: GuardedClient) -> None:

@@ -17,10 +17,11 @@ from tidings.announce.site.channel_settings import BingSettings, PagePriority
 from tidings.announce.site.errors import SiteError
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop
-from tidings.sandbox.engines.bing import INVALID_PARAMETER, MASK, SERVER_ERROR, TOO_MANY_REQUESTS, UNKNOWN_ERROR
+from tidings.sandbox.engines.bing import INVALID_PARAMETER, SERVER_ERROR, TOO_MANY_REQUESTS, UNKNOWN_ERROR
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
+from tidings.sandbox.wire.stand_in import MASK
 
 pytestmark = pytest.mark.one_database
 

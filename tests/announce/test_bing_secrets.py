@@ -266,7 +266,7 @@ async def test_no_command_shows_or_stores_the_key(terminal: Terminal, key: str) 
     """A4, A25, A31, A32: add, run, status, show, list and check, well and in trouble; log and database as well."""
     async with open_sandbox(key) as (sandbox, bing):
         site, engine = sandbox.site, sandbox.engines[0]
-        terminal.variables["BING_API_BASE"] = bing.base_url
+        terminal.variables["BING_API_BASE"] = bing.address
         reported: list[str] = []
 
         async def run(*words: str, code: int) -> None:

@@ -72,9 +72,7 @@ async def open_google_stage(
     google = SandboxGoogle(now=clock.now)
     async with web, SandboxEngine("alpha") as engine, google:
         google.add_property(f"{web.origin}/")
-        bench = make_bench(
-            clock=clock, retry_scale=1, bases=ApiBases(google=google.base_url), resubmit_gap=timedelta(0)
-        )
+        bench = make_bench(clock=clock, retry_scale=1, bases=ApiBases(google=google.address), resubmit_gap=timedelta(0))
         settings = GoogleSettings.make(
             enabled=content is not None, key=google.credentials, daily_quota=quota, content=content
         )

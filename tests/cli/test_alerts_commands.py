@@ -15,11 +15,11 @@ async def test_a_test_message_reaches_every_destination_and_says_which_failed(te
     """A24: exit 0 if all took it, 1 if one did not, 2 if there is none; nothing is stored."""
     none = await terminal.run("alerts", "test")
     async with SandboxSink() as sink:
-        good = await terminal.run("alerts", "test", TIDINGS_WEBHOOK_URL=sink.url)
+        good = await terminal.run("alerts", "test", TIDINGS_WEBHOOK_URL=sink.address)
         assert (none.code, good.code, good.out) == (2, 0, "webhook: accepted\n")
         assert len(sink.requests) == 1
         sink.misbehave(Fault(status=500))
-        bad = await terminal.run("alerts", "test", TIDINGS_WEBHOOK_URL=sink.url)
+        bad = await terminal.run("alerts", "test", TIDINGS_WEBHOOK_URL=sink.address)
         assert (bad.code, bad.out) == (1, "webhook: failed: the receiver answered 500\n")
     unknown = await terminal.run("alerts", "test", TIDINGS_ALERT_URLS="carrier-pigeon://somewhere")
     assert (unknown.code, unknown.out) == (1, "apprise:1: failed: Apprise does not understand alert URL number 1\n")

@@ -85,10 +85,10 @@ async def test_unknown_site_ends_with_2_and_one_line(terminal: Terminal) -> None
 async def test_google_is_asked_about_the_sitemap_and_reported_of_it(terminal: Terminal, tmp_path: Path) -> None:
     """A43: credentials from a file; check, run, status and forget know the channel, and show no key."""
     google, site = SandboxGoogle(), SandboxSite(pages=3)
-    async with Sandbox(site=site, engines=[SandboxEngine("alpha")], google=google) as sandbox:
+    async with Sandbox(site=site, engines=[SandboxEngine("alpha")], others=[google]) as sandbox:
         google.add_property(f"{site.origin}/")
         (file := tmp_path / "account.json").write_text(google.credentials)
-        variables = {"GOOGLE_API_BASE": google.base_url}
+        variables = {"GOOGLE_API_BASE": google.address}
         words = ["sites", "add", site.sitemap_url, "--key", site.key, "--engine", sandbox.engines[0].endpoint]
         added = await terminal.run(*words, "--id", "mine", "--google-credentials", str(file), **variables)
         before = await terminal.run("check", "mine", "--json", **variables)

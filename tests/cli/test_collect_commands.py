@@ -180,7 +180,7 @@ async def test_what_was_given_up_is_listed_and_tried_again(terminal: Terminal, w
 async def test_without_a_cookie_a_person_is_reported_what_to_do(terminal: Terminal, weibo: SandboxWeibo) -> None:
     """C24: on the terminal, and at the destination of alerts, also where no service runs."""
     async with SandboxSink() as sink:
-        terminal.variables["TIDINGS_WEBHOOK_URL"] = sink.url
+        terminal.variables["TIDINGS_WEBHOOK_URL"] = sink.address
         await terminal.run(*WATCH)
         ended = await terminal.run("collect", "discover")
         status = await terminal.run("collect", "status")

@@ -92,7 +92,7 @@ async def open_shop(
     web, engine = SandboxSite(pages=5), SandboxEngine("alpha")
     async with web, engine, bing:
         bing.add_site(web.origin, key=BING_KEY)
-        terminal.variables["BING_API_BASE"] = bing.base_url
+        terminal.variables["BING_API_BASE"] = bing.address
         site = make_site(
             site_id="shop",
             sitemap_urls=[web.sitemap_url],

@@ -200,7 +200,7 @@ async def open_runner(
             keys=keys,
             database_url=Secret(database_url),
             retry_scale=1,
-            webhook_url=Secret(sink.url),
+            webhook_url=Secret(sink.address),
             webhook_secret=new_webhook_secret(),
             crawl=CrawlSettings(
                 **{

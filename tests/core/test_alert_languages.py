@@ -72,7 +72,7 @@ async def _tell(installation: Installation, *alerts: Alert) -> None:
 async def test_a_destination_gets_its_level_and_everything_more_urgent(database_url: str, tmp_path: Path) -> None:
     """C24: fired and resolved alike; the table, the API and the metric show all."""
     async with SandboxSink() as sink:
-        url = Secret(f"{sink.url}?level=P1")
+        url = Secret(f"{sink.address}?level=P1")
         async with open_stage(database_url, tmp_path, webhook_url=url, language=Language.CHINESE) as installation:
             kinds = (CollectAlert.NO_ACTIVE_COOKIE, CollectAlert.PLATFORM_PAUSED, CollectAlert.COOKIE_ENDING)
             shown = [Alert(kind=kind, subject="weibo", reason="there is none", action=CHECK) for kind in kinds]

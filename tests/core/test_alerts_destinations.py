@@ -65,7 +65,7 @@ def secret() -> Secret:
 
 @pytest.fixture
 def webhook(sink: SandboxSink, secret: Secret, client: GuardedClient) -> WebhookDestination:
-    return WebhookDestination(sink.url, secret=secret, client=client, clock=SystemClock())
+    return WebhookDestination(sink.address, secret=secret, client=client, clock=SystemClock())
 
 
 async def test_a_webhook_is_signed_as_standard_webhooks_say(
@@ -98,7 +98,7 @@ async def test_a_second_sending_has_the_same_id_and_the_time_of_its_own(
     sink: SandboxSink, secret: Secret, client: GuardedClient, clock: FakeClock
 ) -> None:
     """Alerts: receivers tell repetitions by the id, and refuse a timestamp that is some minutes old."""
-    webhook = WebhookDestination(sink.url, secret=secret, client=client, clock=clock)
+    webhook = WebhookDestination(sink.address, secret=secret, client=client, clock=clock)
     await webhook.send(EVENT)
     clock.advance(timedelta(hours=1))
     await webhook.send(replace(EVENT, type=EventType.RESOLVED))

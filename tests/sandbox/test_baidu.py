@@ -31,7 +31,7 @@ async def service(clock: FakeClock) -> AsyncIterator[SandboxBaidu]:
 async def push(
     client: ClientSession, service: SandboxBaidu, *urls: str, site: str = SITE, token: str = TOKEN, path: str = "/urls"
 ) -> tuple[int, Any]:
-    address = f"{service.base_url}{path}?site={site}&token={token}"
+    address = f"{service.address}{path}?site={site}&token={token}"
     async with client.post(address, data="\n".join(urls).encode()) as response:
         return response.status, json.loads(await response.text())
 

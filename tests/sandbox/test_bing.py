@@ -38,7 +38,7 @@ def pages(count: int, *, site: str = SITE, start: int = 1) -> list[str]:
 
 
 async def post(client: ClientSession, service: SandboxBing, document: object, *, key: str = KEY) -> Reply:
-    address = f"{service.base_url}/SubmitUrlbatch?apikey={key}"
+    address = f"{service.address}/SubmitUrlbatch?apikey={key}"
     headers = {"Content-Type": "application/json; charset=utf-8"}
     async with client.post(address, data=json.dumps(document).encode(), headers=headers) as response:
         return response.status, json.loads(await response.text() or "{}")
@@ -52,7 +52,7 @@ async def submit(
 
 async def ask_quota(client: ClientSession, service: SandboxBing, *, site: str = SITE, key: str = KEY) -> Reply:
     params = {"siteUrl": site, "apikey": key}
-    async with client.get(f"{service.base_url}/GetUrlSubmissionQuota", params=params) as response:
+    async with client.get(f"{service.address}/GetUrlSubmissionQuota", params=params) as response:
         return response.status, json.loads(await response.text() or "{}")
 
 
@@ -205,7 +205,7 @@ async def test_what_cannot_be_read_gets_a_page_not_json(
     client: ClientSession, service: SandboxBing, kind: str, body: bytes
 ) -> None:
     """A26, A31: another content type or broken JSON is answered 400 with HTML, which a client must survive."""
-    address = f"{service.base_url}/SubmitUrlbatch?apikey={KEY}"
+    address = f"{service.address}/SubmitUrlbatch?apikey={KEY}"
     async with client.post(address, data=body, headers={"Content-Type": kind}) as response:
         assert (response.status, response.content_type) == (400, "text/html")
     assert not service.accepted
@@ -214,11 +214,11 @@ async def test_what_cannot_be_read_gets_a_page_not_json(
 async def test_methods_and_paths_are_kept_apart(client: ClientSession, service: SandboxBing) -> None:
     """A26, A32: submitting is a POST, asking for the quota a GET, and there is nothing else; capitals do not count."""
     for method, name, allowed in (("POST", "GetUrlSubmissionQuota", "GET"), ("GET", "SubmitUrlbatch", "POST")):
-        async with client.request(method, f"{service.base_url}/{name}?apikey={KEY}&siteUrl={SITE}") as refused:
+        async with client.request(method, f"{service.address}/{name}?apikey={KEY}&siteUrl={SITE}") as refused:
             assert (refused.status, refused.headers["Allow"]) == (405, allowed)
-    async with client.post(f"{service.base_url}/SubmitFeed?apikey={KEY}") as missing:
+    async with client.post(f"{service.address}/SubmitFeed?apikey={KEY}") as missing:
         assert missing.status == 404
-    async with client.get(f"{service.base_url}/geturlsubmissionquota?APIKEY={KEY}&siteurl={SITE}") as found:
+    async with client.get(f"{service.address}/geturlsubmissionquota?APIKEY={KEY}&siteurl={SITE}") as found:
         assert found.status == 200
 
 
@@ -327,7 +327,7 @@ async def test_the_key_is_in_no_record(client: ClientSession, key: str, leak: st
     async with Sandbox(site=SandboxSite(pages=1), engines=[], bing=service) as sandbox:
         method, target, headers = LEAKS[leak](key)
         await send_raw(service, method, target, headers)
-        async with client.get(sandbox.addresses.control_url + "record?full=1") as response:
+        async with client.get(sandbox.control_url + "record?full=1") as response:
             shown = await response.text()
     assert "apikey=***" in shown.lower()
     for text in (shown, repr(service.requests), repr(service.describe(full=True)), repr(service), *hooked):
@@ -361,15 +361,17 @@ async def test_in_a_bundle_bing_comes_after_the_engines(client: ClientSession) -
     service = SandboxBing(keys={})
     async with Sandbox(engines=[SandboxEngine("alpha")], bing=service, port=port) as sandbox:
         assert sandbox.bing is service
-        assert sandbox.addresses.bing_url == f"http://127.0.0.1:{port + 2}/webmaster/api.svc/json" == service.base_url
+        assert (
+            sandbox.others["bing"].address == f"http://127.0.0.1:{port + 2}/webmaster/api.svc/json" == service.address
+        )
         service.add_site(sandbox.site.origin, key=KEY)
         urls = [sandbox.site.url(1)]
         assert (await submit(client, service, urls, site=sandbox.site.origin))[0] == 200
     with pytest.raises(aiohttp.ClientConnectionError):
         await submit(client, service, urls)
     async with Sandbox(engines=[]) as without:
-        assert without.addresses.bing_url is None
-        async with client.post(without.addresses.control_url + "bing/faults", json={}) as response:
+        assert "bing" not in without.others
+        async with client.post(without.control_url + "bing/faults", json={}) as response:
             assert response.status == 404
 
 
@@ -377,7 +379,7 @@ async def test_bing_is_steered_and_read_over_control(client: ClientSession, cloc
     """A31: faults are set and cleared from outside, and the record tells of Bing beside the others."""
     service = SandboxBing(keys=ACCOUNTS, now=clock.now)
     async with Sandbox(site=SandboxSite(pages=1), engines=[], bing=service) as sandbox:
-        control = sandbox.addresses.control_url
+        control = sandbox.control_url
         service.spend(SITE, 70)
         service.spend(SECOND, 70)
         clock.advance(timedelta(days=1))

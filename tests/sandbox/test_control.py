@@ -27,12 +27,12 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 
 async def send(client: ClientSession, sandbox: Sandbox, method: str, path: str, document: object = None) -> int:
-    async with client.request(method, sandbox.addresses.control_url + path, json=document) as response:
+    async with client.request(method, sandbox.control_url + path, json=document) as response:
         return response.status
 
 
 async def read_record(client: ClientSession, sandbox: Sandbox, query: str = "") -> dict[str, Any]:
-    async with client.get(sandbox.addresses.control_url + "record" + query) as response:
+    async with client.get(sandbox.control_url + "record" + query) as response:
         document: dict[str, Any] = await response.json()
         return document
 
@@ -131,7 +131,7 @@ async def test_unknown_controls_are_refused(client: ClientSession, sandbox: Sand
     assert await send(client, sandbox, "PUT", "engines/alpha/faults") == 405
     assert await send(client, sandbox, "POST", "engines/alpha/faults", {"kind": "tantrum"}) == 400
     assert await send(client, sandbox, "POST", "record") == 404
-    async with client.post(sandbox.addresses.control_url + "pages", data=b"{") as response:
+    async with client.post(sandbox.control_url + "pages", data=b"{") as response:
         assert response.status == 400
 
 
@@ -151,8 +151,8 @@ async def test_every_stand_in_of_collect_misbehaves_by_name_and_recovers(client:
     """C33: platforms, Feishu and the receiver of webhooks; the refusals of each have names."""
     platforms = (SandboxBilibili(), SandboxXiaohongshu(), SandboxWeibo(), SandboxOpenWeb())
     feishu, sink = SandboxBitable(), SandboxSink()
-    async with Sandbox(platforms=platforms, feishu=feishu, sink=sink) as sandbox:
-        control = sandbox.addresses.control_url
+    async with Sandbox(others=(*platforms, feishu, sink)) as sandbox:
+        control = sandbox.control_url
         for name, fault in (
             ("bilibili", "v_voucher"),
             ("xiaohongshu", "account_abnormal"),
@@ -165,8 +165,8 @@ async def test_every_stand_in_of_collect_misbehaves_by_name_and_recovers(client:
             assert (await call(client, f"{control}{name}/faults", "POST", wanted))[0] == 204
             assert (await call(client, f"{control}{name}/faults", "DELETE"))[0] == 204
         assert (await call(client, f"{control}webhook/faults", "POST", {"status": 500, "times": 1}))[0] == 204
-        assert (await call(client, sink.url, "POST", {}))[0] == 500
-        assert (await call(client, sink.url, "POST", {}))[0] == 204
+        assert (await call(client, sink.address, "POST", {}))[0] == 500
+        assert (await call(client, sink.address, "POST", {}))[0] == 204
         wanted = {"name": "v_voucher", "times": 1}
         await call(client, f"{control}bilibili/faults", "POST", wanted)
         assert "v_voucher" in (await call(client, f"{platforms[0].origin}/x/web-interface/nav"))[1]["data"]
@@ -180,8 +180,8 @@ async def test_every_stand_in_of_collect_misbehaves_by_name_and_recovers(client:
 async def test_people_change_records_and_log_out_over_the_control_address(client: ClientSession) -> None:
     """C21, C32, C33: what a person does in Feishu's page and on a platform."""
     bilibili, feishu = SandboxBilibili(), SandboxBitable(tables={"tbl_keyword": {"keyword": BitableFieldType.TEXT}})
-    async with Sandbox(platforms=[bilibili], feishu=feishu) as sandbox:
-        control = sandbox.addresses.control_url
+    async with Sandbox(others=[bilibili, feishu]) as sandbox:
+        control = sandbox.control_url
         table = f"{control}feishu/tables/tbl_keyword"
         added = await call(client, table, "POST", {"add": [{"keyword": "tea"}, {"keyword": "bread"}]})
         first, second = added[1]["records"]

@@ -50,7 +50,7 @@ def sign(service: SandboxGoogle, *, scope: str = google.WEBMASTERS, alg: str = "
 
 async def exchange(client: ClientSession, service: SandboxGoogle, claim: str, grant: str = GRANT) -> tuple[int, Any]:
     form = {"grant_type": grant, "assertion": claim}
-    async with client.post(f"{service.base_url}/token", data=form) as response:
+    async with client.post(f"{service.address}/token", data=form) as response:
         return response.status, await response.json()
 
 
@@ -58,7 +58,7 @@ async def ask(
     client: ClientSession, service: SandboxGoogle, method: str, path: str, token: str, **body: Any
 ) -> tuple[int, Any]:
     headers = {"Authorization": f"Bearer {token}"}
-    async with client.request(method, service.base_url + path, headers=headers, json=body or None) as response:
+    async with client.request(method, service.address + path, headers=headers, json=body or None) as response:
         return response.status, json.loads(await response.text() or "{}")
 
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.cli.test_help import read_help, walk
-from tidings.sandbox.bundle import Addresses, serve_sandbox
+from tidings.sandbox.bundle import Sandbox, serve_sandbox
 from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE
 from tidings.sandbox.media.xiaohongshu import DEMO_XIAOHONGSHU_COOKIE
@@ -24,7 +24,7 @@ COMMANDS = sorted(set(re.findall(r"\btidings ((?:alerts|announce|collect|cookies
 @pytest.fixture
 async def control() -> AsyncIterator[str]:
     """The control address of everything that `tidings sandbox` starts."""
-    ready: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
+    ready: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve_sandbox(port=0, pages=3, on_ready=ready.set_result))
     yield (await ready).control_url
     serving.cancel()

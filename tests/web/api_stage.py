@@ -136,7 +136,7 @@ async def open_api(
             "engines": tuple(engine.endpoint for engine in asked),
             "tokens": {Scope.ADMIN: Secret(ADMIN)},
             "secrets": (Secret(ADMIN),),
-            "bases": ApiBases(bing=bing.base_url),
+            "bases": ApiBases(bing=bing.address),
         }
         installation = await stack.enter_async_context(open_stage(database_url, folder, **{**given, **settings}))
         stop = Stop(clock=installation.clock)

@@ -31,12 +31,12 @@ class Message:
 class SandboxSink(StandIn[Message]):
     """Answers 204 to a POST and 405 to other methods. `taken` are the accepted requests, in order."""
 
-    def __init__(self, name: str = "sink", *, port: int = 0) -> None:
-        super().__init__(name, port=port)
+    def __init__(self) -> None:
+        super().__init__("webhook")
         self._taken: list[Recorded] = []
 
     @property
-    def url(self) -> str:
+    def address(self) -> str:
         return f"{self.origin}/hook"
 
     @property

@@ -150,7 +150,7 @@ def test_a_form_without_a_secret_leaves_it_out() -> None:
 @pytest.mark.thorough
 async def test_the_site_shows_what_google_says_of_its_sitemap(sqlite_url: str, tmp_path: Path) -> None:
     """A43: when it was submitted and downloaded, with UTC on hover, and how many errors Google found."""
-    async with SandboxGoogle() as google, open_api(sqlite_url, tmp_path, bases=ApiBases(google=google.base_url)) as api:
+    async with SandboxGoogle() as google, open_api(sqlite_url, tmp_path, bases=ApiBases(google=google.address)) as api:
         google.add_property(f"{api.web.origin}/")
         google.findings[api.web.sitemap_url] = {"warnings": "2", "errors": "1", "isPending": False}
         site = (await api.add_site(googleCredentials=google.credentials))["id"]

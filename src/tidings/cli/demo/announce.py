@@ -36,7 +36,7 @@ async def open_sandbox(settings: Settings, *, pages: int, clock: Clock) -> Async
     bing = SandboxBing(keys={DEMO_BING_KEY: []}, daily_quota=QUOTA, now=clock.now)
     async with Sandbox(site=SandboxSite(pages=pages), engines=engines, bing=bing) as sandbox:
         bing.add_site(sandbox.site.origin, key=DEMO_BING_KEY)
-        yield replace(settings, bases=replace(settings.bases, bing=bing.base_url)), sandbox
+        yield replace(settings, bases=replace(settings.bases, bing=bing.address)), sandbox
 
 
 async def show_announcing(installation: Installation, sandbox: Sandbox, *, console: Console) -> bool:
@@ -53,7 +53,7 @@ async def show_announcing(installation: Installation, sandbox: Sandbox, *, conso
         sitemap_urls=[sandbox.site.sitemap_url],
         key=sandbox.site.key,
         engines=[alpha.endpoint, beta.endpoint],
-        bing=BingSettings.make(enabled=True, key=sandbox.addresses.bing_key, daily_quota=QUOTA),
+        bing=BingSettings.make(enabled=True, key=DEMO_BING_KEY, daily_quota=QUOTA),
     )
     site = await installation.sites.adopt(installation.know(site))
 

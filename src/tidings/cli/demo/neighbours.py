@@ -71,7 +71,7 @@ async def open_neighbours(
                 SHOP: Neighbour(shop, (zeta,)),
             }
         )
-        yield replace(settings, bases=replace(settings.bases, baidu=baidu.base_url)), neighbours
+        yield replace(settings, bases=replace(settings.bases, baidu=baidu.address)), neighbours
 
 
 async def add_neighbours(installation: Installation, neighbours: Neighbours) -> dict[str, Site]:

@@ -1,6 +1,6 @@
 """`tidings sandbox`: stand-ins for the site, the engines and the platforms."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,9 @@ from tidings.core.clock import SystemClock
 from tidings.core.stop import Stop, StopRequestedError
 
 if TYPE_CHECKING:
-    from tidings.sandbox.bundle import Addresses
+    from tidings.sandbox.bundle import Sandbox
+
+_PLATFORMS = ("bilibili", "xiaohongshu", "weibo", "openweb")
 
 
 @command
@@ -36,23 +38,27 @@ async def sandbox(
         await stop.wait_for(serve_sandbox(port=port, pages=pages, on_ready=_show_addresses))
 
 
-def _show_addresses(addresses: "Addresses") -> None:
-    for title, address in _list_addresses(addresses):
+def _show_addresses(sandbox: "Sandbox") -> None:
+    from tidings.sandbox.engines.baidu import DEMO_BAIDU_TOKEN
+    from tidings.sandbox.engines.bing import DEMO_BING_KEY
+
+    addresses, site = {name: other.address for name, other in sandbox.others.items()}, sandbox.site
+    for title, address in _list_addresses(sandbox, addresses):
         typer.echo(f"{title} {address}")
     typer.echo(say("Copy these variables into another terminal:"))
     for name, value in _list_variables(addresses).items():
         _show_command(f"export {name}='{value}'", indent="")
-    engines = " ".join(f"--engine {endpoint}" for endpoint in addresses.endpoints.values())
+    engines = " ".join(f"--engine {engine.endpoint}" for engine in sandbox.engines)
     typer.echo(say("Then announce:"))
-    _show_command(f"tidings announce {addresses.sitemap_url} --key {addresses.key} {engines}")
+    _show_command(f"tidings announce {site.sitemap_url} --key {site.key} {engines}")
     typer.echo(say("or, with Bing, Baidu and Google:"))
-    added = f"tidings sites add {addresses.sitemap_url} --key {addresses.key} {engines} --bing-key -"
-    changed = f"tidings sites set {addresses.host}"
-    _show_command(f"echo {addresses.bing_key} | {added}")
-    _show_command(f"echo {addresses.baidu_token} | {changed} --baidu-token -")
-    credentials = f"curl -s {addresses.google_url}/credentials.json -o google.json"
+    added = f"tidings sites add {site.sitemap_url} --key {site.key} {engines} --bing-key -"
+    changed = f"tidings sites set {site.host}"
+    _show_command(f"echo {DEMO_BING_KEY} | {added}")
+    _show_command(f"echo {DEMO_BAIDU_TOKEN} | {changed} --baidu-token -")
+    credentials = f"curl -s {addresses['google']}/credentials.json -o google.json"
     _show_command(f"{credentials} && {changed} --google-credentials google.json")
-    _show_command(f"tidings run {addresses.host}")
+    _show_command(f"tidings run {site.host}")
     typer.echo(say("or collect:"))
     for name, cookie in _list_cookies().items():
         _show_command(f"echo '{cookie}' | tidings cookies add my-{name} --platform {name}")
@@ -67,45 +73,46 @@ def _show_command(command: str, *, indent: str = "  ") -> None:
     typer.echo(f"{indent}{command}")
 
 
-def _list_addresses(addresses: "Addresses") -> Iterator[tuple[str, str]]:
+def _list_addresses(sandbox: "Sandbox", addresses: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Each stand-in: its title and its address."""
-    yield say("Site:   "), addresses.sitemap_url
-    for name, endpoint in addresses.endpoints.items():
-        yield say("Engine: "), f"{endpoint} ({name})"
-    yield say("Bing:   "), say("{url} (key {key})", url=addresses.bing_url, key=addresses.bing_key)
-    yield say("Baidu:  "), say("{url} (token {token})", url=addresses.baidu_url, token=addresses.baidu_token)
-    yield say("Google: "), say("{url} (credentials: {url}/credentials.json)", url=addresses.google_url)
-    for name, origin in addresses.platforms.items():
-        yield say("Media:  "), f"{origin} ({name})"
-    yield say("Feishu: "), say("{url} (an empty base)", url=addresses.feishu_url)
-    yield say("Webhook:"), str(addresses.webhook_url)
-    yield say("Control:"), f"{addresses.control_url} (docs/rehearsal.md)"
+    from tidings.sandbox.engines.baidu import DEMO_BAIDU_TOKEN
+    from tidings.sandbox.engines.bing import DEMO_BING_KEY
+
+    yield say("Site:   "), sandbox.site.sitemap_url
+    for engine in sandbox.engines:
+        yield say("Engine: "), f"{engine.endpoint} ({engine.name})"
+    yield say("Bing:   "), say("{url} (key {key})", url=addresses["bing"], key=DEMO_BING_KEY)
+    yield say("Baidu:  "), say("{url} (token {token})", url=addresses["baidu"], token=DEMO_BAIDU_TOKEN)
+    yield say("Google: "), say("{url} (credentials: {url}/credentials.json)", url=addresses["google"])
+    for name in _PLATFORMS:
+        yield say("Media:  "), f"{addresses[name]} ({name})"
+    yield say("Feishu: "), say("{url} (an empty base)", url=addresses["feishu"])
+    yield say("Webhook:"), addresses["webhook"]
+    yield say("Control:"), f"{sandbox.control_url} (docs/rehearsal.md)"
 
 
-def _list_variables(addresses: "Addresses") -> dict[str, str]:
+def _list_variables(addresses: Mapping[str, str]) -> dict[str, str]:
     """The settings that point Tidings to the sandbox."""
     from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN
+    from tidings.sandbox.feishu.bot import BOT_PATH, DEMO_BOT
 
-    # The open web has no address of its own.
-    bases = {name: origin for name, origin in addresses.platforms.items() if name != "openweb"}
     return {
         "TIDINGS_ALLOW_NETWORKS": "127.0.0.0/8",
         "TIDINGS_DATA_DIR": "./rehearsal",
         "TIDINGS_TOKEN": "try-the-sandbox-on-this-machine",
         "TIDINGS_RETRY_SCALE": "0.1",
-        "BING_API_BASE": str(addresses.bing_url),
-        "BAIDU_API_BASE": str(addresses.baidu_url),
-        "GOOGLE_API_BASE": str(addresses.google_url),
-        **{f"{name.upper()}_BASE_URL": origin for name, origin in bases.items()},
-        "TIDINGS_FEEDS": f"{addresses.platforms['openweb']}/feed.rss",
+        **{f"{name.upper()}_API_BASE": addresses[name] for name in ("bing", "baidu", "google")},
+        # The open web has no address of its own.
+        **{f"{name.upper()}_BASE_URL": addresses[name] for name in _PLATFORMS if name != "openweb"},
+        "TIDINGS_FEEDS": f"{addresses['openweb']}/feed.rss",
         "PLATFORM_INTERVAL_SECONDS": "0",
         "COOKIE_INTERVAL_SECONDS": "0",
-        "FEISHU_BASE_URL": str(addresses.feishu_url),
+        "FEISHU_BASE_URL": addresses["feishu"],
         "FEISHU_APP_ID": DEMO_APP_ID,
         "FEISHU_APP_SECRET": DEMO_APP_SECRET,
         "FEISHU_APP_TOKEN": DEMO_APP_TOKEN,
-        "TIDINGS_ALERT_URLS": str(addresses.bot_url),
-        "TIDINGS_WEBHOOK_URL": str(addresses.webhook_url),
+        "TIDINGS_ALERT_URLS": addresses["feishu"] + BOT_PATH + DEMO_BOT,
+        "TIDINGS_WEBHOOK_URL": addresses["webhook"],
     }
 
 

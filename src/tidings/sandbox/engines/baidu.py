@@ -4,9 +4,9 @@ as a ready fault. The log never holds a token.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
@@ -15,12 +15,11 @@ from tidings.sandbox.engines.quota_stand_in import QuotaStandIn
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.sandbox.wire.stand_in import SandboxExchange
+from tidings.sandbox.wire.stand_in import MASK, Now, SandboxExchange, read_utc
 
 DEMO_BAIDU_TOKEN = "tidingssandbox16"  # noqa: S105 - the sandbox's own
 PUSH_PATH = "/urls"
 MOST_URLS = 2_000
-MASK = "***"
 
 _TOKEN = re.compile(r"(token=)[^&\s]*", re.IGNORECASE)
 
@@ -63,20 +62,9 @@ class SandboxBaidu(QuotaStandIn[Push]):
 
     zone = timezone(timedelta(hours=8))
 
-    def __init__(
-        self,
-        *,
-        sites: Mapping[str, str],
-        daily_quota: int = 10,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        port: int = 0,
-    ) -> None:
-        super().__init__("baidu", daily_quota=daily_quota, now=now, port=port)
+    def __init__(self, *, sites: Mapping[str, str], daily_quota: int = 10, now: Now = read_utc) -> None:
+        super().__init__("baidu", daily_quota=daily_quota, now=now)
         self._tokens = {_find_host(site): token for site, token in sites.items()}
-
-    @property
-    def base_url(self) -> str:
-        return self.origin
 
     def add_site(self, site: str, *, token: str) -> None:
         """Add a site. For one whose port was unknown before."""

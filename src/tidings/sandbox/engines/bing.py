@@ -4,9 +4,8 @@ Each error answer, of both families, is a ready fault. The log never holds an AP
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
 from aiohttp import web
@@ -15,14 +14,13 @@ from tidings.sandbox.engines.quota_stand_in import QuotaStandIn
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.sandbox.wire.stand_in import SandboxExchange
+from tidings.sandbox.wire.stand_in import MASK, Now, SandboxExchange, read_utc
 
 DEMO_BING_KEY = "tidings-sandbox-bing-key-5d81c0e2"
 BASE_PATH = "/webmaster/api.svc/json"
 SUBMIT_PATH = f"{BASE_PATH}/SubmitUrlbatch"
 QUOTA_PATH = f"{BASE_PATH}/GetUrlSubmissionQuota"
 MOST_URLS = 500
-MASK = "***"
 
 _METHODS = {SUBMIT_PATH.lower(): "POST", QUOTA_PATH.lower(): "GET"}
 _JSON = "application/json; charset=utf-8"
@@ -116,16 +114,15 @@ class SandboxBing(QuotaStandIn[BingRequest]):
         *,
         keys: Mapping[str, Sequence[str]],
         daily_quota: int = 100,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Now = read_utc,
         reports_remaining: bool = True,
-        port: int = 0,
     ) -> None:
-        super().__init__("bing", daily_quota=daily_quota, now=now, port=port)
+        super().__init__("bing", daily_quota=daily_quota, now=now)
         self.reports_remaining = reports_remaining
         self._sites = {key: {_require_site(site) for site in sites} for key, sites in keys.items()}
 
     @property
-    def base_url(self) -> str:
+    def address(self) -> str:
         return self.origin + BASE_PATH
 
     def add_site(self, site: str, *, key: str) -> None:

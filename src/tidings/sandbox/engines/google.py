@@ -8,9 +8,9 @@ import base64
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, read_object
+from tidings.sandbox.wire.stand_in import MASK, Now, SandboxExchange, StandIn, read_object, read_utc
 
 TOKEN_PATH = "/token"  # noqa: S105 - a path
 # The sandbox's own JSON, in the form that Google offers for download.
@@ -117,14 +117,8 @@ class GoogleRequest:
 class SandboxGoogle(StandIn[GoogleRequest]):
     """Google with one service account. `now` decides about times and the quota's day."""
 
-    def __init__(
-        self,
-        *,
-        daily_quota: int = 200,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        port: int = 0,
-    ) -> None:
-        super().__init__("google", port=port)
+    def __init__(self, *, daily_quota: int = 200, now: Now = read_utc) -> None:
+        super().__init__("google", now=now)
         self.daily_quota = daily_quota
         # Pages that the Indexing API took.
         self.accepted: Counter[str] = Counter()
@@ -132,14 +126,9 @@ class SandboxGoogle(StandIn[GoogleRequest]):
         self.sitemaps: dict[tuple[str, str], datetime] = {}
         self.findings: dict[str, dict[str, Any]] = {}
         self.claims = 0
-        self._now = now
         self._owned: set[str] = set()
         self._tokens: dict[str, tuple[str, datetime]] = {}
         self._used: Counter[date] = Counter()
-
-    @property
-    def base_url(self) -> str:
-        return self.origin
 
     @property
     def credentials(self) -> str:
@@ -206,7 +195,7 @@ class SandboxGoogle(StandIn[GoogleRequest]):
             self.sitemaps[str(recorded.fields["site"]), str(recorded.fields["feed"])] = self._now()
 
     def mask_header(self, name: str, value: str) -> str:
-        return "***" if name.lower() == "authorization" else value
+        return MASK if name.lower() == "authorization" else value
 
     def _sign_in(self, asked: GoogleRequest) -> SandboxAnswer:
         self.claims += 1

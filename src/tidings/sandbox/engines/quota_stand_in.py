@@ -4,10 +4,9 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable
-from datetime import UTC, date, datetime, tzinfo
+from datetime import UTC, date, tzinfo
 
-from tidings.sandbox.wire.stand_in import Content, StandIn, describe_accepted
+from tidings.sandbox.wire.stand_in import Content, Now, StandIn, describe_accepted
 
 
 class QuotaStandIn(StandIn[Content]):
@@ -16,11 +15,10 @@ class QuotaStandIn(StandIn[Content]):
     # Where the quota's day begins at midnight.
     zone: tzinfo = UTC
 
-    def __init__(self, name: str, *, daily_quota: int, now: Callable[[], datetime], port: int) -> None:
-        super().__init__(name, port=port)
+    def __init__(self, name: str, *, daily_quota: int, now: Now) -> None:
+        super().__init__(name, now=now)
         self.accepted: Counter[str] = Counter()
         self.daily_quota = daily_quota
-        self._now = now
         self._used: Counter[tuple[str, date]] = Counter()
 
     @abstractmethod

@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -27,18 +27,18 @@ from tidings.sandbox.feishu.requests import (
 from tidings.sandbox.feishu.tables import BitableFieldType, BitableTable, Fields, RefusalError
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, read_object
+from tidings.sandbox.wire.stand_in import MASK, Now, SandboxExchange, StandIn, read_object, read_utc
 
 DEMO_APP_ID: Final = "cli_tidings_sandbox"
 DEMO_APP_SECRET: Final = "tidings-sandbox-app-secret-93c1f07a"  # noqa: S105 - opens nothing but this stand-in
 DEMO_APP_TOKEN: Final = "bascn-tidings-sandbox"  # noqa: S105 - the name of a base
 DEMO_TABLES: Final = ("tblCandidates", "tblSources")
 TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
-MASK: Final = "***"
 
 TOO_LARGE: Final = SandboxAnswer(413, b"<html><title>413 Request Entity Too Large</title></html>")
 
 _APPS_PATH: Final = "/open-apis/bitable/v1/apps/"
+_TOKEN_LASTS: Final = timedelta(hours=2)
 
 
 def refuse(code: int, message: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None) -> Fault:
@@ -86,8 +86,8 @@ class SandboxBitable(StandIn[BitableRequest]):
     """One base with `tables` (id → fields; the first field is the primary one), for one app. A given table's name is
     its id.
 
-    An access token is valid for `token_lifetime`. A write takes `write_time`; a concurrent write to the same table is
-    refused. Searches show a record once it is `search_delay` old. Without `limits` nothing is refused for its size or
+    A write takes `write_time`; a concurrent write to the same table is
+    refused. Without `limits` nothing is refused for its size or
     rate."""
 
     def __init__(
@@ -95,23 +95,16 @@ class SandboxBitable(StandIn[BitableRequest]):
         *,
         tables: Mapping[str, Mapping[str, BitableFieldType]] | None = None,
         app_secret: str = DEMO_APP_SECRET,
-        token_lifetime: timedelta = timedelta(hours=2),
-        write_time: timedelta = timedelta(0),
-        search_delay: timedelta = timedelta(0),
         limits: BitableLimits | None = DOCUMENTED_LIMITS,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        port: int = 0,
+        now: Now = read_utc,
     ) -> None:
-        super().__init__("bitable", port=port)
+        super().__init__("feishu", now=now)
         given = tables if tables is not None else {table_id: {"key": BitableFieldType.TEXT} for table_id in DEMO_TABLES}
-        self.token_lifetime = token_lifetime
-        self.write_time = write_time
+        self.write_time = timedelta(0)
         self._app_secret = app_secret
         self._limits = limits
-        self._search_delay = search_delay
         self.bot = GroupBot(now=now)
         self._tokens: dict[str, datetime] = {}
-        self._now = now
         self._tables: dict[str, _OpenTable] = {}
         for table_id, fields in given.items():
             self._tables[table_id] = self._open_table(table_id, fields)
@@ -120,7 +113,7 @@ class SandboxBitable(StandIn[BitableRequest]):
         limits = self._limits
         return _OpenTable(
             name,
-            BitableTable(fields, search_delay=self._search_delay, now=self._now),
+            BitableTable(fields, now=self._now),
             writes=RateGate(None if limits is None else limits.writes_a_second, now=self._now),
             searches=RateGate(None if limits is None else limits.searches_a_second, now=self._now),
         )
@@ -228,8 +221,8 @@ class SandboxBitable(StandIn[BitableRequest]):
         if asked.document.get("app_secret") != self._app_secret:
             return answer_json({"code": 10014, "msg": "app secret invalid"})
         token = f"t-{uuid.uuid4().hex}"
-        self._tokens[token] = self._now() + self.token_lifetime
-        expire = int(self.token_lifetime.total_seconds())
+        self._tokens[token] = self._now() + _TOKEN_LASTS
+        expire = int(_TOKEN_LASTS.total_seconds())
         return answer_json({"code": 0, "msg": "ok", "tenant_access_token": token, "expire": expire})
 
     async def _answer_app(self, asked: BitableRequest) -> dict[str, object] | None:

@@ -3,9 +3,10 @@
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any, Final
+
+from tidings.sandbox.wire.stand_in import Now
 
 BOT_PATH: Final = "/open-apis/bot/v2/hook/"
 DEMO_BOT: Final = "tidings-sandbox-bot"
@@ -20,7 +21,7 @@ class GroupBot:
     secret = ""
     keyword = ""
 
-    def __init__(self, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, *, now: Now) -> None:
         self.messages: list[Mapping[str, Any]] = []
         self._now = now
 

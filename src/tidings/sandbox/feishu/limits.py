@@ -3,12 +3,12 @@ Feishu's documented ones. Feishu does not document a size.
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from tidings.sandbox.feishu.tables import RefusalError
+from tidings.sandbox.wire.stand_in import Now
 
 RESET_HEADER: Final = "x-ogw-ratelimit-reset"
 
@@ -28,7 +28,7 @@ DOCUMENTED_LIMITS: Final = BitableLimits()
 class RateGate:
     """Passes at most this many requests within any second; None passes all."""
 
-    def __init__(self, most: int | None, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, most: int | None, *, now: Now) -> None:
         self._most = most
         self._now = now
         self._passed: deque[datetime] = deque()

@@ -6,9 +6,11 @@ Exception
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Final
+
+from tidings.sandbox.wire.stand_in import Now
 
 MOST_RECORDS: Final = 20_000
 MOST_IN_A_BATCH: Final = 500
@@ -81,16 +83,12 @@ class BitableTable:
     most_records = MOST_RECORDS
     most_characters = MOST_CHARACTERS
 
-    def __init__(
-        self,
-        fields: Mapping[str, BitableFieldType],
-        *,
-        search_delay: timedelta = timedelta(0),
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    # A search shows a record once it is this old.
+    search_delay = timedelta(0)
+
+    def __init__(self, fields: Mapping[str, BitableFieldType], *, now: Now) -> None:
         self.fields = dict(fields)
         self.records: dict[str, Fields] = {}
-        self.search_delay = search_delay
         self._now = now
         self._created: dict[str, datetime] = {}
         self._numbers = itertools.count(1)

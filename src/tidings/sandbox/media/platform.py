@@ -4,17 +4,14 @@ posts, and faults that match one keyword or note.
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 
 from tidings.sandbox.media.posts import PostLibrary
-from tidings.sandbox.wire.stand_in import StandIn
-
-MASK = "***"
+from tidings.sandbox.wire.stand_in import MASK, Now, StandIn, read_utc
 
 _COOKIE_VALUE = re.compile(r"=[^;]*")
 
@@ -57,14 +54,12 @@ class SandboxMedia(StandIn[PlatformRequest]):
         *,
         sessions: Iterable[str] | None = None,
         library: PostLibrary | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        port: int = 0,
+        now: Now = read_utc,
     ) -> None:
-        super().__init__(self.platform, port=port)
+        super().__init__(self.platform, now=now)
         self.library = library or PostLibrary()
         self._sessions = {self.demo_session} if sessions is None else set(sessions)
         self._ended: set[str] = set()
-        self._now = now
 
     def log_out(self, session: str) -> None:
         """End a session: it is unknown from now on."""

@@ -24,15 +24,8 @@ class SandboxSite(StandIn[Visit]):
     `per_sitemap`: pages per child of an index; None for one sitemap without an index.
     """
 
-    def __init__(
-        self,
-        *,
-        pages: int = 3000,
-        per_sitemap: int | None = 1000,
-        key: str = DEMO_KEY,
-        port: int = 0,
-    ) -> None:
-        super().__init__("site", port=port)
+    def __init__(self, *, pages: int = 3000, per_sitemap: int | None = 1000, key: str = DEMO_KEY) -> None:
+        super().__init__("site")
         self.key = key
         self.stamp_everything_now = False
         self.pages = SitePages(pages)

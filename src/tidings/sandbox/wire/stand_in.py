@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from aiohttp import web
@@ -29,9 +29,16 @@ from tidings.sandbox.wire.listener import ADDRESS, Listener, TimedRequest
 from tidings.sandbox.wire.request_log import Recorded, RequestLog
 
 CONTROL_PREFIX = "/__sandbox/"
+# What a log shows in the place of a secret.
+MASK = "***"
 
 Hook = Callable[[Recorded], Awaitable[None] | None]
+Now = Callable[[], datetime]
 ControlHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+def read_utc() -> datetime:
+    return datetime.now(UTC)
 
 
 class Asked(Protocol):
@@ -67,17 +74,18 @@ Content = TypeVar("Content", bound=Asked)
 
 
 class StandIn(ABC, Generic[Content]):
-    """A server on its own port (0: a free one, kept over a restart).
+    """A server on a port of its own, which it keeps over a restart. `now` is its clock.
 
     Subclasses read a request (`read_request`), choose its answer (`judge`) and change their state (`settle`).
     """
 
-    def __init__(self, name: str, *, port: int = 0) -> None:
+    def __init__(self, name: str, *, now: Now = read_utc) -> None:
         self.name = name
         self.on_request: Hook | None = None
         self.on_answer: Hook | None = None
         self.control: ControlHandler | None = None
-        self._port = port
+        self._now = now
+        self._port = 0
         self._log = RequestLog()
         self._faults = Faults()
         self._served: dict[str, SandboxAnswer] = {}
@@ -92,7 +100,7 @@ class StandIn(ABC, Generic[Content]):
         await self.close()
 
     async def start(self, *, port: int | None = None) -> None:
-        """Start to listen. Raises OSError if the port is taken."""
+        """Start to listen, at first on `port` or else on a free one. Raises OSError if the port is taken."""
         if self._listener is not None:
             raise RuntimeError(f"{self.name} is already listening")
         listener = Listener(self._handle, on_lost=self._record_lost)
@@ -121,6 +129,11 @@ class StandIn(ABC, Generic[Content]):
     @property
     def origin(self) -> str:
         return f"http://{self.host}"
+
+    @property
+    def address(self) -> str:
+        """The URL that clients are given."""
+        return self.origin
 
     @property
     def requests(self) -> Sequence[Recorded]:
