@@ -63,12 +63,14 @@ async def wait_for_end(reader: int) -> None:
 
 async def wait_for_reader(parent: int | None = None) -> int:
     """Return the id of a process that reads foreign pages, once there is one."""
+    found: set[int] = set()
 
     async def has_started() -> bool:
-        return bool(list_readers(parent))
+        found.update(list_readers(parent))
+        return bool(found)
 
     await wait_until(has_started)
-    return list_readers(parent).pop()
+    return found.pop()
 
 
 async def wait_for_no_reader(parent: int | None = None) -> None:

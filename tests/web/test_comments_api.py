@@ -86,6 +86,14 @@ async def test_a_driver_reads_comments_with_leases(api: ApiStage) -> None:
     assert cookie["dailyUsed"] == 2
 
 
+async def test_a_note_id_of_any_characters_is_answered_as_described(api: ApiStage) -> None:
+    """C28: a line end in a note's id, which any client may send, leads to the same routes as every other id."""
+    page = await api.read("/api/notes/weibo/a%0Ab/comments")
+    assert (page["total"], page["comments"]) == (0, [])
+    answer = await api.ask("GET", "/api/notes/weibo/a%0Ab", token=WORKFLOW)
+    assert (answer.status, answer.json["code"]) == (404, "unknown_note")
+
+
 async def test_comments_that_cannot_be_read_or_are_too_many_are_refused(api: ApiStage) -> None:
     """C32: when the keyword is added, and nothing is watched."""
     asked = {"platform": "web", "keyword": "https://example.com/feed.xml tea", "comments": 5}

@@ -39,12 +39,19 @@ def _read_time(value: object) -> datetime:
 TimeText = Annotated[datetime, PlainValidator(_read_time), WithJsonSchema({"type": "string", "format": "date-time"})]
 
 
+class AnyNoteIdConvertor(PathConvertor):
+    """A note id, which may contain slashes and, in a request of any client, line ends."""
+
+    regex = "(?s:.*)"
+
+
 class NoteIdConvertor(PathConvertor):
-    """A note id, which may contain slashes, but does not match the path of another note's comments."""
+    """The same, but not the path of another note's comments."""
 
-    regex = ".*(?<!/comments)"
+    regex = "(?s:.*)(?<!/comments)"
 
 
+register_url_convertor("any_note", AnyNoteIdConvertor())
 register_url_convertor("note", NoteIdConvertor())
 PlatformPath = Annotated[str, Path(max_length=32, examples=["bilibili"])]
 NoteIdPath = Annotated[str, Path(max_length=256, examples=["BV1xx411c7mD"])]
@@ -98,7 +105,7 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> Ap
         pieces: AsyncIterator[bytes] = exporter.export(wanted, form, content=content)
         return StreamingResponse(pieces, media_type=MEDIA_TYPES[form], headers=headers)
 
-    @router.get("/{platform}/{note_id:path}/comments", summary="Read the comments of a note")
+    @router.get("/{platform}/{note_id:any_note}/comments", summary="Read the comments of a note")
     async def list_note_comments(
         platform: PlatformPath,
         note_id: NoteIdPath,
