@@ -10,6 +10,7 @@ from aiohttp import ClientSession
 from tidings.sandbox.bundle import Sandbox, serve_sandbox
 from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.webhook_sink import SandboxSink
 
 
 def find_ports(count: int) -> int:
@@ -73,10 +74,12 @@ async def test_a_taken_port_starts_nothing(client: ClientSession) -> None:
     await in_the_way.close()
 
 
-def test_engines_of_one_name_are_refused() -> None:
-    """The control interface names engines, so names are unique."""
+def test_two_stand_ins_of_one_name_are_refused() -> None:
+    """The control address names each, so one of two would not even start."""
     with pytest.raises(ValueError, match="same name"):
         Sandbox(engines=[SandboxEngine("alpha"), SandboxEngine("alpha")])
+    with pytest.raises(ValueError, match="same name"):
+        Sandbox(others=[SandboxSink(), SandboxSink()])
 
 
 async def test_serving_lasts_until_cancelled(client: ClientSession) -> None:

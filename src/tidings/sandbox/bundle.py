@@ -42,12 +42,13 @@ class Sandbox:
         self.site = site or SandboxSite()
         self.engines = list(engines) if engines is not None else [SandboxEngine("alpha"), SandboxEngine("beta")]
         self.bing = bing
-        self.others = {each.name: each for each in (bing, *others) if each is not None}
+        others = [each for each in (bing, *others) if each is not None]
+        self.others = {each.name: each for each in others}
         self._port = port
         self._running = AsyncExitStack()
         named = {engine.name: engine for engine in self.engines}
-        if len(named) < len(self.engines):
-            raise ValueError("two engines of one sandbox have the same name")
+        if len(named) < len(self.engines) or len(self.others) < len(others):
+            raise ValueError("two stand-ins of one sandbox have the same name")
         self.site.control = Control(site=self.site, engines=named, others=self.others)
 
     async def __aenter__(self) -> Self:

@@ -6,18 +6,18 @@ requests are not recorded.
     └── ControlError    an invalid control request
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
 from aiohttp import web
+from pydantic import BaseModel, Field, RootModel, ValidationError
 
 from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.feishu.bitable import SandboxBitable
 from tidings.sandbox.feishu.tables import RefusalError
 from tidings.sandbox.media.platform import SandboxMedia
 from tidings.sandbox.site.site import SandboxSite
-from tidings.sandbox.wire.faults import FaultError, parse_fault
+from tidings.sandbox.wire.faults import FaultError, describe_errors, parse_fault
 from tidings.sandbox.wire.stand_in import CONTROL_PREFIX, StandIn
 
 _MOST_ADDED = 10_000_000
@@ -25,6 +25,37 @@ _MOST_ADDED = 10_000_000
 
 class ControlError(ValueError):
     """An invalid control request."""
+
+
+class _PageChanges(BaseModel, strict=True, extra="forbid"):
+    """Numbers of pages of the site, and how many to add."""
+
+    change: list[int] = []
+    add: Annotated[int, Field(ge=0, le=_MOST_ADDED)] = 0
+    remove: list[int] = []
+
+
+class _PostChanges(BaseModel, strict=True, extra="forbid"):
+    """New titles and texts of posts by their numbers, what all counts grow by, and posts that go."""
+
+    edit: dict[int, dict[Literal["title", "text"], str]] = {}
+    grow: int = 0
+    remove: list[int] = []
+
+
+class _RecordChanges(BaseModel, strict=True, extra="forbid"):
+    """Records to add, to change by their ids, and to remove."""
+
+    add: list[dict[str, Any]] = []
+    change: dict[str, dict[str, Any]] = {}
+    remove: list[str] = []
+
+
+class _FaultRequest(RootModel[dict[str, Any]]):
+    """The fields of a fault."""
+
+
+Changes = TypeVar("Changes", bound=BaseModel)
 
 
 class Control:
@@ -50,7 +81,7 @@ class Control:
             case "GET", ["record"]:
                 return web.json_response(self.describe(full=request.query.get("full") == "1"))
             case "POST", ["pages"]:
-                return web.json_response(self._change_pages(await _read_object(request)))
+                return web.json_response(self._change_pages(await _read(request, _PageChanges)))
             case method, ["site", "faults"]:
                 return await _steer(method, self._site, request)
             case method, ["engines", name, "faults"] if name in self._engines:
@@ -66,15 +97,12 @@ class Control:
         others = {name: stand_in.describe(full=full) for name, stand_in in self._others.items()}
         return {"site": self._site.describe(full=full), "engines": engines, **others}
 
-    def _change_pages(self, changes: Mapping[str, object]) -> dict[str, object]:
-        if unknown := changes.keys() - {"change", "add", "remove"}:
-            raise ControlError(f"unknown: {', '.join(sorted(unknown))}")
-        change, remove = _read_numbers(changes, "change"), _read_numbers(changes, "remove")
-        if missing := [number for number in (*change, *remove) if number not in self._site.pages]:
+    def _change_pages(self, changes: _PageChanges) -> dict[str, object]:
+        if missing := [number for number in (*changes.change, *changes.remove) if number not in self._site.pages]:
             raise ControlError(f"the site has no page {missing[0]}")
-        added = self._site.add(_read_count(changes))
-        self._site.change_many(change)
-        for number in remove:
+        added = self._site.add(changes.add)
+        self._site.change_many(changes.change)
+        for number in dict.fromkeys(changes.remove):
             self._site.remove(number)
         return {"pages": len(self._site.pages), "added": list(added[:1]) + list(added[-1:])}
 
@@ -84,7 +112,7 @@ async def _steer(method: str, stand_in: StandIn[Any], request: web.BaseRequest) 
     if method == "GET":
         return web.json_response({"named": sorted(stand_in.named_faults)})
     if method == "POST":
-        stand_in.misbehave(parse_fault(await _read_object(request), named=stand_in.named_faults))
+        stand_in.misbehave(parse_fault((await _read(request, _FaultRequest)).root, named=stand_in.named_faults))
     elif method == "DELETE":
         stand_in.recover()
     else:
@@ -98,11 +126,12 @@ async def _change(
     """What people do there: change records of Feishu or posts of a platform, or log out of it."""
     match method, stand_in, path:
         case "POST", SandboxBitable(), ["tables", name]:
-            return web.json_response(stand_in.edit_records(name, **_read_edits(await _read_object(request))))
+            edits = await _read(request, _RecordChanges)
+            return web.json_response(stand_in.edit_records(name, **edits.model_dump()))
         case "GET", SandboxBitable(), ["tables", name]:
             return web.json_response(stand_in.edit_records(name))
         case "POST", SandboxMedia(), ["posts"]:
-            _change_posts(stand_in, await _read_object(request))
+            _change_posts(stand_in, await _read(request, _PostChanges))
             return web.Response(status=204)
         case "POST", SandboxMedia(), ["log-out"]:
             stand_in.log_out_all()
@@ -113,55 +142,20 @@ async def _change(
     return web.json_response({"error": "no such control"}, status=404)
 
 
-def _change_posts(platform: SandboxMedia, changes: Mapping[str, object]) -> None:
+def _change_posts(platform: SandboxMedia, changes: _PostChanges) -> None:
     """Edit title or text of posts by their numbers, let all counts grow, and remove posts."""
-    edits, grown, removed = changes.get("edit", {}), changes.get("grow", 0), _read_numbers(changes, "remove")
-    texts = list(edits.values()) if isinstance(edits, dict) else [None]
-    is_text = all(isinstance(each, dict) and {*each} <= {"title", "text"} for each in texts)
-    if not is_text or type(grown) is not int or changes.keys() - {"edit", "grow", "remove"}:
-        raise ControlError('the body is {"edit": {NUMBER: {"title", "text"}}, "grow": COUNT, "remove": [NUMBER]}')
-    assert isinstance(edits, dict)  # noqa: S101 - it was checked above
-    known = {str(post.number) for post in platform.library}
-    if unknown := {*edits, *map(str, removed)} - known:
+    known = {post.number for post in platform.library}
+    if unknown := {*changes.edit, *changes.remove} - known:
         raise ControlError(f"there is no post {min(unknown)}")
-    for number, fields in edits.items():
-        platform.library.edit(int(number), **{name: str(value) for name, value in fields.items()})
-    platform.library.grow(grown)
-    for number in removed:
+    for number, texts in changes.edit.items():
+        platform.library.edit(number, **texts)
+    platform.library.grow(changes.grow)
+    for number in changes.remove:
         platform.library.remove(number)
 
 
-def _read_edits(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Records to add, to change by their ids, and to remove."""
-    kinds = {"add": list, "change": dict, "remove": list}
-    for name, value in changes.items():
-        if name not in kinds or not isinstance(value, kinds[name]):
-            raise ControlError('the body is {"add": [FIELDS], "change": {ID: FIELDS}, "remove": [ID]}')
-    rows = [*changes.get("add", []), *changes.get("change", {}).values()]
-    if not all(isinstance(row, dict) for row in rows):
-        raise ControlError("a record is an object of fields")
-    return dict(changes)
-
-
-async def _read_object(request: web.BaseRequest) -> dict[str, object]:
+async def _read(request: web.BaseRequest, kind: type[Changes]) -> Changes:
     try:
-        document = json.loads(await request.read())
-    except ValueError:
-        raise ControlError("the body is not JSON") from None
-    if not isinstance(document, dict):
-        raise ControlError("the body must be a JSON object")
-    return document
-
-
-def _read_numbers(changes: Mapping[str, object], name: str) -> Sequence[int]:
-    numbers = changes.get(name, [])
-    if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
-        raise ControlError(f"{name} must be a list of page numbers")
-    return list(dict.fromkeys(numbers))
-
-
-def _read_count(changes: Mapping[str, object]) -> int:
-    count = changes.get("add", 0)
-    if type(count) is not int or not 0 <= count <= _MOST_ADDED:
-        raise ControlError(f"add must be a number from 0 to {_MOST_ADDED}")
-    return count
+        return kind.model_validate_json(await request.read())
+    except ValidationError as error:
+        raise ControlError(describe_errors(error)) from None

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
 from aiohttp import web
 
+from tidings.sandbox.engines.indexnow_rules import split_url
 from tidings.sandbox.engines.quota_stand_in import QuotaStandIn
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
@@ -26,8 +27,6 @@ _METHODS = {SUBMIT_PATH.lower(): "POST", QUOTA_PATH.lower(): "GET"}
 _JSON = "application/json; charset=utf-8"
 _HTML = {"Content-Type": "text/html"}
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_UNFIT = re.compile(r"[\x00-\x20\x7f<>\"\\^`{|}]")
-_LONGEST_URL = 2_048
 _MONTHLY_QUOTA = 3_100
 # Matches everything that `_read_key` accepts as a key, so that no key stays unmasked.
 _KEY = re.compile(r"(apikey=)[^&\s]*", re.IGNORECASE)
@@ -240,14 +239,8 @@ def _read_site(site: object) -> str | None:
 
 def _read_origin(url: str) -> str | None:
     """Scheme, host and port, without the default port. None for anything but an http(s) URL."""
-    if len(url) > _LONGEST_URL or _UNFIT.search(url):
+    split = split_url(url)
+    if split is None or "@" in split.netloc:
         return None
-    try:
-        split = urlsplit(url)
-        port = split.port
-    except ValueError:
-        return None
-    if split.scheme not in _DEFAULT_PORTS or not split.hostname or "@" in split.netloc:
-        return None
-    shown = "" if port in (None, _DEFAULT_PORTS[split.scheme]) else f":{port}"
+    shown = "" if split.port in (None, _DEFAULT_PORTS[split.scheme]) else f":{split.port}"
     return f"{split.scheme}://{split.hostname}{shown}"

@@ -112,7 +112,7 @@ def _check_key(key: object) -> Refusal | None:
 
 
 def _check_urls(submission: Submission) -> Refusal | None:
-    first = _split_url(submission.urls[0])
+    first = split_url(submission.urls[0])
     if first is None:
         return Refusal(400, f"malformed URL: {submission.urls[0]}")
     host = submission.host if isinstance(submission.host, str) else first.netloc
@@ -127,7 +127,7 @@ def _check_urls(submission: Submission) -> Refusal | None:
 
 
 def _check_url(url: str, *, host: str, folder: str) -> Refusal | None:
-    split = _split_url(url)
+    split = split_url(url)
     if split is None:
         return Refusal(400, f"malformed URL: {url}")
     if split.netloc.lower() != host.lower():
@@ -141,13 +141,13 @@ def _read_folder(location: object, host: str) -> str | Refusal:
     """The folder that a key file covers."""
     if location is None:
         return "/"
-    split = _split_url(location) if isinstance(location, str) else None
+    split = split_url(location) if isinstance(location, str) else None
     if split is None or split.netloc.lower() != host.lower():
         return Refusal(422, "keyLocation must be a URL of the host")
     return split.path.rpartition("/")[0] + "/"
 
 
-def _split_url(url: str) -> SplitResult | None:
+def split_url(url: str) -> SplitResult | None:
     """The parts of an http(s) URL. None for anything else."""
     if not _is_fit(url):
         return None

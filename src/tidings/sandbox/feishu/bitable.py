@@ -5,7 +5,8 @@ be set as a fault. People change records with `edit_records`, also over the cont
 import asyncio
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -86,9 +87,9 @@ class SandboxBitable(StandIn[BitableRequest]):
     """One base with `tables` (id → fields; the first field is the primary one), for one app. A given table's name is
     its id.
 
-    A write takes `write_time`; a concurrent write to the same table is
-    refused. Without `limits` nothing is refused for its size or
-    rate."""
+    A write takes `write_time`; a concurrent write to the same table is refused. Without `limits` nothing is refused for
+    its size or rate.
+    """
 
     def __init__(
         self,
@@ -231,13 +232,11 @@ class SandboxBitable(StandIn[BitableRequest]):
             return None
         self._check_token(asked.token)
         match asked.path.removeprefix(_APPS_PATH).split("/"):
-            case [app_token, "tables"]:
-                if app_token != DEMO_APP_TOKEN:
-                    raise RefusalError(1254040)
+            case [app_token, "tables", *_] if app_token != DEMO_APP_TOKEN:
+                raise RefusalError(1254040)
+            case [_, "tables"]:
                 return self._answer_base(asked)
-            case [app_token, "tables", table_id, "records" | "fields" as kind, *rest]:
-                if app_token != DEMO_APP_TOKEN:
-                    raise RefusalError(1254040)
+            case [_, "tables", table_id, "records" | "fields" as kind, *rest]:
                 if table_id not in self._tables:
                     raise RefusalError(1254041)
                 return await self._answer_table(self._tables[table_id], asked, kind, rest)
@@ -279,53 +278,48 @@ class SandboxBitable(StandIn[BitableRequest]):
         self, opened: _OpenTable, asked: BitableRequest, kind: str, rest: Sequence[str]
     ) -> dict[str, object] | None:
         table, document = opened.table, asked.document
-        match asked.method, kind, *rest:
-            case "POST", "fields":
-                return await self._write(
-                    opened, lambda: {"field": table.create_field(document.get("field_name"), document.get("type"))}
-                )
-            case "PUT", "fields", field_id:
-                return await self._write(
-                    opened,
-                    lambda: {"field": table.change_field(field_id, document.get("field_name"), document.get("type"))},
-                )
-            case "POST", "records":
-                return await self._write(opened, lambda: {"record": table.create([read_fields(document)])[0]})
-            case "PUT", "records", record_id:
-                return await self._write(
-                    opened, lambda: {"record": table.update([(record_id, read_fields(document))])[0]}
-                )
-            case "POST", "records", "batch_create":
-                return await self._create_once(opened, asked)
-            case "POST", "records", "batch_update":
-                return await self._write(opened, lambda: {"records": table.update(read_changes(document))})
-            case "POST", "records", "batch_delete":
-                return await self._write(opened, lambda: {"records": table.delete(read_ids(document))})
+        if (asked.method, kind, *rest) == ("POST", "records", "batch_create"):
+            return await self._create_once(opened, asked)
+        async with self._write(opened):
+            match asked.method, kind, *rest:
+                case "POST", "fields":
+                    return {"field": table.create_field(document.get("field_name"), document.get("type"))}
+                case "PUT", "fields", field_id:
+                    return {"field": table.change_field(field_id, document.get("field_name"), document.get("type"))}
+                case "POST", "records":
+                    return {"record": table.create([read_fields(document)])[0]}
+                case "PUT", "records", record_id:
+                    return {"record": table.update([(record_id, read_fields(document))])[0]}
+                case "POST", "records", "batch_update":
+                    return {"records": table.update(read_changes(document))}
+                case "POST", "records", "batch_delete":
+                    return {"records": table.delete(read_ids(document))}
         return None
 
     async def _create_once(self, opened: _OpenTable, asked: BitableRequest) -> dict[str, object]:
         """Create records. A known client_token creates nothing and returns the earlier answer."""
         token, body = asked.query.get("client_token"), json.dumps(asked.document, sort_keys=True)
-        if token is None:
-            return await self._write(opened, lambda: {"records": opened.table.create(read_records(asked.document))})
-        if not is_uuid4(token):
+        if token is not None and not is_uuid4(token):
             raise RefusalError(1254037, "Invalid client token, make sure that it complies.", status=400)
         if token in opened.answered:
             known, answer = opened.answered[token]
             if known != body:
                 raise RefusalError(1255006, "Client token conflict, please generate a new one.", status=400)
             return answer
-        answer = await self._write(opened, lambda: {"records": opened.table.create(read_records(asked.document))})
-        opened.answered[token] = body, answer
+        async with self._write(opened):
+            answer = {"records": opened.table.create(read_records(asked.document))}
+        if token is not None:
+            opened.answered[token] = body, answer
         return answer
 
-    async def _write(self, opened: _OpenTable, effect: Callable[[], dict[str, object]]) -> dict[str, object]:
+    @asynccontextmanager
+    async def _write(self, opened: _OpenTable) -> AsyncIterator[None]:
         if opened.is_written:
             raise RefusalError(1254291, "Write conflict")
         opened.is_written = True
         try:
             await asyncio.sleep(self.write_time.total_seconds())
-            return effect()
+            yield
         finally:
             opened.is_written = False
 

@@ -2,8 +2,7 @@
 
 import hashlib
 import re
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -16,8 +15,6 @@ _UNCHANGED_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 _CHILD = re.compile(r"/sitemaps/([1-9]\d{0,6})\.xml")
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _SPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
-# The most bytes of rendered files that are kept.
-_CAPACITY = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +25,11 @@ class Document:
     # 0 for the entry, 1 and more for the children of an index.
     part: int
     modified: datetime
+
+    @property
+    def etag(self) -> str:
+        """A strong ETag, quotes included."""
+        return f'"{hashlib.blake2b(f"{self.path} {self.modified}".encode(), digest_size=12).hexdigest()}"'
 
 
 class Documents:
@@ -109,42 +111,3 @@ def _write_seconds(timestamp: datetime) -> str:
 @cache
 def _write_timestamps() -> Sequence[str]:
     return list(map(_write_seconds, TIMESTAMPS))
-
-
-def digest_body(body: bytes) -> str:
-    """A strong ETag, quotes included."""
-    return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
-
-
-class RenderedDocuments:
-    """Rendered files, rendered once per change. Keeps some of the bytes, and the ETags of all files."""
-
-    def __init__(self, render: Callable[[Document], bytes]) -> None:
-        self._render = render
-        self._bodies: OrderedDict[str, tuple[datetime, bytes]] = OrderedDict()
-        self._etags: dict[str, tuple[datetime, str]] = {}
-        self._size = 0
-
-    def etag(self, document: Document) -> str:
-        known = self._etags.get(document.path)
-        if known is None or known[0] != document.modified:
-            self.body(document)
-        return self._etags[document.path][1]
-
-    def body(self, document: Document) -> bytes:
-        kept = self._bodies.get(document.path)
-        if kept is not None and kept[0] == document.modified:
-            self._bodies.move_to_end(document.path)
-            return kept[1]
-        body = self._render(document)
-        self._etags[document.path] = (document.modified, digest_body(body))
-        self._keep(document, body)
-        return body
-
-    def _keep(self, document: Document, body: bytes) -> None:
-        _, previous = self._bodies.pop(document.path, (None, b""))
-        self._size += len(body) - len(previous)
-        self._bodies[document.path] = (document.modified, body)
-        while self._size > _CAPACITY:
-            _, (_, dropped) = self._bodies.popitem(last=False)
-            self._size -= len(dropped)

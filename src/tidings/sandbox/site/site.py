@@ -3,12 +3,13 @@ them can be changed, removed, replaced or made to fail.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
 from aiohttp import web
 
-from tidings.sandbox.site.documents import ENTRY_PATH, Document, Documents, RenderedDocuments, digest_body
+from tidings.sandbox.site.documents import ENTRY_PATH, Document, Documents
 from tidings.sandbox.site.pages import SitePages, page_number, page_path
 from tidings.sandbox.wire.answers import HTML, SandboxAnswer
 from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, Visit
@@ -30,12 +31,6 @@ class SandboxSite(StandIn[Visit]):
         self.stamp_everything_now = False
         self.pages = SitePages(pages)
         self._documents = Documents(self.pages, per_sitemap=per_sitemap)
-        self._rendered = self._new_rendered()
-
-    async def start(self, *, port: int | None = None) -> None:
-        await super().start(port=port)
-        # Rendered files contain the port, which may have changed.
-        self._rendered = self._new_rendered()
 
     @property
     def sitemap_url(self) -> str:
@@ -100,15 +95,15 @@ class SandboxSite(StandIn[Visit]):
         return self._answer_document(request, document) if document else self._answer_path(path)
 
     def _answer_document(self, request: web.BaseRequest, document: Document) -> SandboxAnswer:
-        if self.stamp_everything_now:
-            now = datetime.now(UTC)
-            body = self._documents.render(document, origin=self.origin, everything_at=now)
-            return SandboxAnswer(200, body, _validators(digest_body(body), now), _XML)
-        etag = self._rendered.etag(document)
-        headers = _validators(etag, document.modified)
-        if _is_unchanged(request, etag=etag, modified=document.modified):
+        now = datetime.now(UTC) if self.stamp_everything_now else None
+        if now is not None:
+            document = replace(document, modified=now)
+        headers = {"ETag": document.etag, "Last-Modified": format_datetime(document.modified, usegmt=True)}
+        if now is None and _is_unchanged(request, document):
             return SandboxAnswer(304, b"", headers, _XML)
-        return SandboxAnswer(200, self._rendered.body(document), headers, _XML)
+        return SandboxAnswer(
+            200, self._documents.render(document, origin=self.origin, everything_at=now), headers, _XML
+        )
 
     def _answer_path(self, path: str) -> SandboxAnswer:
         if path == "/robots.txt":
@@ -122,21 +117,12 @@ class SandboxSite(StandIn[Visit]):
             return SandboxAnswer(410, b"<!doctype html><title>Gone</title>\n", {}, HTML)
         return SandboxAnswer(404, b"<!doctype html><title>Not found</title>\n", {}, HTML)
 
-    def _new_rendered(self) -> RenderedDocuments:
-        return RenderedDocuments(
-            lambda document: self._documents.render(document, origin=self.origin, everything_at=None)
-        )
 
-
-def _validators(etag: str, modified: datetime) -> dict[str, str]:
-    return {"ETag": etag, "Last-Modified": format_datetime(modified, usegmt=True)}
-
-
-def _is_unchanged(request: web.BaseRequest, *, etag: str, modified: datetime) -> bool:
+def _is_unchanged(request: web.BaseRequest, document: Document) -> bool:
     """Whether the client has this version. If-None-Match takes precedence (RFC 9110, 13.2.2)."""
     if request.if_none_match is not None:
-        return any(tag.value in ("*", etag.strip('"')) for tag in request.if_none_match)
-    return request.if_modified_since is not None and modified <= request.if_modified_since
+        return any(tag.value in ("*", document.etag.strip('"')) for tag in request.if_none_match)
+    return request.if_modified_since is not None and document.modified <= request.if_modified_since
 
 
 def _render_page(number: int) -> bytes:

@@ -5,11 +5,16 @@
     └── FaultError    a fault in JSON has an unknown field or an invalid value
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+
+Seconds = Annotated[timedelta, Field(ge=timedelta(0), le=timedelta(hours=1), strict=False)]
 
 
 class FaultError(ValueError):
@@ -30,27 +35,29 @@ class FaultKind(StrEnum):
 class Fault:
     """One fault, and the requests that it hits."""
 
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
     kind: FaultKind = FaultKind.STATUS
     _: KW_ONLY
     # The answer of the kind STATUS.
-    status: int = 503
+    status: PositiveInt = 503
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
     # How many requests are hit. None: all until recovery.
-    times: int | None = None
+    times: NonNegativeInt | None = None
     # Hit each n-th matching request.
-    every: int = 1
+    every: PositiveInt = 1
     # Skip this many matching requests first.
-    after: int = 0
+    after: NonNegativeInt = 0
     # Only requests with a URL, keyword or note that contains this text.
     matching: str | None = None
     # Only requests to this path.
     path: str | None = None
     # How long to wait before anything else, for every kind.
-    latency: timedelta = timedelta(0)
+    latency: Seconds = timedelta(0)
     # The size of a piece of the kind DRIP, and the pause between two.
-    drip_bytes: int = 256
-    drip_pause: timedelta = timedelta(milliseconds=20)
+    drip_bytes: PositiveInt = 256
+    drip_pause: Seconds = timedelta(milliseconds=20)
 
     def fits(self, *, path: str, urls: Sequence[str]) -> bool:
         if self.path is not None and self.path != path:
@@ -93,6 +100,9 @@ class _ArmedFault:
         return number > 0 and number % self.fault.every == 0 and not spent
 
 
+_reader = TypeAdapter(Fault)
+
+
 def parse_fault(document: object, *, named: Mapping[str, Fault] | None = None) -> Fault:
     """A fault from JSON: fields of `Fault` by name, durations in seconds. Raises FaultError.
 
@@ -106,59 +116,13 @@ def parse_fault(document: object, *, named: Mapping[str, Fault] | None = None) -
         if named is None or name not in named:
             raise FaultError(f"name: it must be one of {', '.join(sorted(named or ())) or 'none'}")
         start = named[name]
-    return replace(start, **{name: _parse_field(name, value) for name, value in given.items()})
-
-
-def _parse_field(name: str, value: object) -> Any:
-    if name not in _FIELDS:
-        raise FaultError(f"{name} is not a field of a fault")
     try:
-        return _FIELDS[name](value)
-    except (TypeError, ValueError) as error:
-        raise FaultError(f"{name}: {error}") from None
+        read = _reader.validate_json(json.dumps(given))
+    except ValidationError as error:
+        raise FaultError(describe_errors(error)) from None
+    return replace(start, **{name: getattr(read, name) for name in given})
 
 
-def _parse_text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("must be a text")
-    return value
-
-
-def _parse_count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError("must be a whole number from 0")
-    return value
-
-
-def _parse_positive(value: object) -> int:
-    if _parse_count(value) == 0:
-        raise ValueError("must be at least 1")
-    return _parse_count(value)
-
-
-def _parse_seconds(value: object) -> timedelta:
-    if not isinstance(value, int | float) or not 0 <= value <= 3600:
-        raise ValueError("must be a number of seconds from 0 to 3600")
-    return timedelta(seconds=value)
-
-
-def _parse_headers(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise TypeError("must be an object of texts")
-    return {_parse_text(name): _parse_text(text) for name, text in value.items()}
-
-
-_FIELDS: dict[str, Callable[[object], object]] = {
-    "kind": lambda value: FaultKind(_parse_text(value)),
-    "status": _parse_positive,
-    "headers": _parse_headers,
-    "body": _parse_text,
-    "times": lambda value: None if value is None else _parse_count(value),
-    "every": _parse_positive,
-    "after": _parse_count,
-    "matching": _parse_text,
-    "path": _parse_text,
-    "latency": _parse_seconds,
-    "drip_bytes": _parse_positive,
-    "drip_pause": _parse_seconds,
-}
+def describe_errors(error: ValidationError) -> str:
+    """One line: each field that is wrong, and its rule."""
+    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
