@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import hashlib
 import shutil
 import sqlite3
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from cryptography.fernet import Fernet
 
 from tests.audit.installation import (
     BING_KEY,
@@ -27,6 +29,7 @@ from tests.audit.installation import (
 from tidings.audit.one_writer import check_one_writer
 from tidings.audit.report import CheckBuilder, CheckName
 from tidings.audit.strength import check_tokens
+from tidings.core.secrets.keyring import FernetSalt
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
@@ -373,6 +376,20 @@ async def test_row_of_an_older_key_is_pointed_out(planted: Planted) -> None:
     report = await planted.audit(master_key=ring)
     assert report.passed
     assert len(find_check(report, CheckName.ENCRYPTION).warnings) == 3
+
+
+async def test_fernet_token_of_another_program_is_opened_with_its_salt(planted: Planted) -> None:
+    """C22, C25: with COOKIE_FERNET_SALT the service opens such a cookie, so the audit must not call it broken."""
+    assert planted.subject.master_key is not None
+    text = planted.subject.master_key.reveal().encode()
+    derived = hashlib.pbkdf2_hmac("sha256", text, b"some salt", 1_000, dklen=32)
+    token = Fernet(base64.urlsafe_b64encode(derived)).encrypt(COOKIE.encode())
+    await planted.execute("UPDATE tbl_cookie SET cookie_encrypted = :value", {"value": token})
+    await planted.fail(CheckName.ENCRYPTION)
+    report = await planted.audit(fernet_salt=FernetSalt("some salt", 1_000))
+    assert report.passed
+    (hint,) = find_check(report, CheckName.ENCRYPTION).warnings
+    assert "keys rotate" in hint.what
 
 
 async def test_database_that_cannot_be_looked_into_does_not_pass(planted: Planted) -> None:

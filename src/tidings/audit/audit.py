@@ -28,7 +28,7 @@ from tidings.audit.repository import check_repository
 from tidings.audit.secret_finder import KnownSecret, SecretFinder
 from tidings.audit.strength import AuditedMasterKey, check_master_key, check_tokens
 from tidings.core.db.database import DatabaseUrlError, ReadableDatabase, open_read_only_database
-from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.keyring import FernetSalt, KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 
@@ -46,6 +46,8 @@ class AuditSubject:
     repository: Path
     # The key of the settings. None: the one of the data directory.
     master_key: Secret | None = None
+    # How another program derived the key of its Fernet tokens.
+    fernet_salt: FernetSalt | None = None
     # The secrets of the settings.
     secrets: Sequence[KnownSecret] = ()
     # The tokens of the settings, by the names that findings use: `the admin token`.
@@ -60,7 +62,11 @@ async def run_audit(subject: AuditSubject) -> AuditReport:
     make_check = partial(CheckBuilder, redactor)
     sqlite = _find_sqlite(subject)
     master_key, key = check_master_key(
-        subject.master_key, data_dir=subject.data_dir, database=sqlite, check=make_check()
+        subject.master_key,
+        fernet_salt=subject.fernet_salt,
+        data_dir=subject.data_dir,
+        database=sqlite,
+        check=make_check(),
     )
     secrets = [*subject.secrets, *_list_own_keys(subject, key)]
     for secret in secrets:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tidings.audit.report import Check, CheckBuilder, CheckName, count_things
-from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.keyring import FernetSalt, KeyRing
 from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.token_strength import find_token_weakness
@@ -34,7 +34,12 @@ class AuditedMasterKey:
 
 
 def check_master_key(
-    given: Secret | None, *, data_dir: Path, database: Path | None, check: CheckBuilder
+    given: Secret | None,
+    *,
+    fernet_salt: FernetSalt | None,
+    data_dir: Path,
+    database: Path | None,
+    check: CheckBuilder,
 ) -> tuple[Check, AuditedMasterKey]:
     """Check the key of the settings, or else of the data directory. Makes none.
 
@@ -46,7 +51,7 @@ def check_master_key(
     text, ring = given, None
     try:
         text = _read_key(path) if in_file else given
-        ring = None if text is None else KeyRing.parse(text)
+        ring = None if text is None else KeyRing.parse(text, fernet_salt=fernet_salt)
     except KeyRingError as error:
         check.find(where, str(error))
     except OSError as error:

@@ -69,6 +69,7 @@ def _make_subject(settings: "Settings", *, backups: list[Path], repository: Path
         package=Path(tidings.__file__).parent,
         repository=repository,
         master_key=settings.master_key,
+        fernet_salt=settings.fernet_salt,
         secrets=list(_name_secrets(settings)),
         tokens={f"the {scope} token": token for scope, token in settings.tokens.items()},
         backups=backups,
