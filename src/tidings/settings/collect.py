@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tidings.core.clock import parse_duration
 from tidings.settings.site import parse_base, parse_urls
-from tidings.settings.variables import SettingError, Variables, choice, duration, parsed, read_fields, whole
+from tidings.settings.variables import (
+    SettingError,
+    Variables,
+    choice,
+    duration,
+    parse_switch,
+    parsed,
+    read_fields,
+    whole,
+)
 
 if TYPE_CHECKING:
     # Collect is imported only if one of its variables needs it: most commands of announce never do.
@@ -88,7 +97,7 @@ class CollectSettings:
     """How the writer and the built-in runner collect."""
 
     # Whether the built-in runner drives discover and collect; if not, an external client does.
-    runs: bool = True
+    runs: bool = parsed("TIDINGS_COLLECT_RUNNER", True, parse_switch)
     # A lock is released after this long without a heartbeat, which comes every minute; one may be late.
     lock_timeout: timedelta = duration("LOCK_TIMEOUT_MINUTES", timedelta(minutes=30), unit="m", least=2)
     # How often each job of the service runs.
@@ -115,7 +124,6 @@ def read_crawl(variables: Variables) -> CrawlSettings:
 
 def read_collect(variables: Variables) -> CollectSettings:
     return CollectSettings(
-        runs=variables.switch("TIDINGS_COLLECT_RUNNER", default=True),
         retries=variables.read("ERROR_RETRIES", _parse_retries, {}),
         feishu=_read_feishu(variables),
         **read_fields(CollectSettings, variables),

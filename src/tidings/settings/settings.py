@@ -5,8 +5,10 @@ from a file: `NAME_FILE` holds the path. Secrets are wrapped at once and never r
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +23,6 @@ from tidings.announce.site.site import (
     SubmitMethod,
     check_key,
     check_schedule,
-    check_url,
     parse_engines,
 )
 from tidings.core.alerts.kinds import Language
@@ -30,13 +31,15 @@ from tidings.core.net.addresses import Network, parse_networks
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.settings.collect import CollectSettings, CrawlSettings, read_collect, read_crawl
-from tidings.settings.site import SiteSettings, parse_base, read_google, read_ranked, read_site
+from tidings.settings.site import SiteSettings, parse_base, parse_url, read_google, read_ranked, read_site
 from tidings.settings.variables import (
+    LARGEST,
     SettingError,
     SettingSource,
     Variables,
     choice,
     duration,
+    parse_whole,
     parsed,
     read_fields,
     secret,
@@ -67,14 +70,28 @@ def _parse_engine_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in names)
 
 
+def _normalise_database_url(url: str) -> str:
+    """Hosting services hand out `postgres://`, which SQLAlchemy does not know."""
+    return re.sub("^postgres://", "postgresql://", url)
+
+
+def _parse_scale(text: str) -> float:
+    value = math.nan
+    with suppress(ValueError):
+        value = float(text)
+    if not 0 <= value <= LARGEST:
+        raise ValueError(f"it must be a number from 0 to {LARGEST:,}")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting, with its default."""
 
     # Holds the SQLite database, the log, and the files of keys.
-    data_dir: Path = Path("tidings-data")
+    data_dir: Path = parsed("TIDINGS_DATA_DIR", Path("tidings-data"), Path)
     # None: SQLite in the data directory.
-    database_url: Secret | None = None
+    database_url: Secret | None = secret("TIDINGS_DATABASE_URL", _normalise_database_url)
     # Private networks that fetches may reach.
     allow_networks: tuple[Network, ...] = parsed("TIDINGS_ALLOW_NETWORKS", (), parse_networks)
     # The format of log lines on the terminal; the log file is JSON.
@@ -86,7 +103,7 @@ class Settings:
     # The time budget of one execution.
     run_budget: timedelta = duration("TIDINGS_RUN_BUDGET_SECONDS", timedelta(seconds=300), unit="s", least=1)
     # Multiplies every wait of the retry rules.
-    retry_scale: float = 1
+    retry_scale: float = parsed("TIDINGS_RETRY_SCALE", 1.0, _parse_scale)
     # Minimum time between two notices of one page.
     resubmit_gap: timedelta = duration("TIDINGS_RESUBMIT_GAP_SECONDS", timedelta(seconds=600), unit="s")
     # Most requests in flight at one engine, in one process.
@@ -102,12 +119,12 @@ class Settings:
     submit_method: SubmitMethod = choice("INDEXNOW_SUBMIT_METHOD", SubmitMethod.AUTO)
     schedule: str = parsed("CRON_SCHEDULE", DEFAULT_SCHEDULE, check_schedule)
     # The key of the environment's site and of sites that are named on the command line, and their channels.
-    indexnow_key: Secret | None = None
+    indexnow_key: Secret | None = secret("INDEXNOW_API_KEY", lambda text: check_key(text).reveal())
     bing: BingSettings = field(default_factory=BingSettings)
     baidu: BaiduSettings = field(default_factory=BaiduSettings)
     google: GoogleSettings = field(default_factory=GoogleSettings)
     # The address that `tidings serve` listens on.
-    host: str = "127.0.0.1"
+    host: str = parsed("TIDINGS_HOST", "127.0.0.1", str)
     port: int = whole("TIDINGS_PORT", 8080, least=0, most=65_535)
     # Tokens of the API that the environment sets.
     tokens: Mapping[Scope, Secret] = field(default_factory=dict)
@@ -119,7 +136,7 @@ class Settings:
     webhook_url: Secret | None = secret("TIDINGS_WEBHOOK_URL")
     webhook_secret: Secret | None = secret("TIDINGS_WEBHOOK_SECRET")
     # Called after each successful execution, so that an external monitor notices a dead machine.
-    ping_url: Secret | None = None
+    ping_url: Secret | None = secret("TIDINGS_PING_URL", parse_url)
     # The language of alerts.
     language: Language = choice("TIDINGS_LANGUAGE", Language.ENGLISH)
     # Sites of one cron minute are spread over this long.
@@ -129,7 +146,7 @@ class Settings:
     # Most connections to PostgreSQL for writing, and as many again for reading.
     database_connections: int = whole("TIDINGS_DATABASE_CONNECTIONS", 15, least=4, most=1_000)
     # Executions are kept for this long; zero keeps them all.
-    execution_retention: timedelta = timedelta(days=400)
+    execution_retention: timedelta = duration("TIDINGS_EXECUTION_DAYS", timedelta(days=400), unit="d", most=36_500)
     # The addresses of channels with a quota.
     bases: ApiBases = field(default_factory=ApiBases)
     crawl: CrawlSettings = field(default_factory=CrawlSettings)
@@ -155,35 +172,23 @@ class Settings:
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """Settings from these variables. Raises SettingError."""
     variables = Variables(environment)
-    default = Settings()
-    key = variables.secret("INDEXNOW_API_KEY")
-    if key is not None:
-        variables.check("INDEXNOW_API_KEY", lambda: check_key(key.reveal()))
+    bases, fields = ApiBases(), read_fields(Settings, variables)
     baidu_site = variables.read("BAIDU_SITE", check_baidu_site, None)
     settings = Settings(
-        data_dir=Path(variables.text("TIDINGS_DATA_DIR", default=default.data_dir) or default.data_dir),
-        database_url=variables.secret("TIDINGS_DATABASE_URL", normalise=_normalise_database_url),
         fernet_salt=_read_fernet_salt(variables),
-        retry_scale=variables.number("TIDINGS_RETRY_SCALE", default=1, least=0),
-        indexnow_key=key,
         bing=read_ranked(variables, BingSettings, key_name="BING_API_KEY"),
         baidu=read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site),
         google=read_google(variables),
-        host=variables.text("TIDINGS_HOST", default=default.host) or default.host,
         tokens=_read_tokens(variables),
-        ping_url=_read_ping_url(variables),
-        execution_retention=timedelta(
-            days=variables.whole("TIDINGS_EXECUTION_DAYS", default=400, least=0, most=36_500)
-        ),
         bases=ApiBases(
-            bing=variables.read("BING_API_BASE", parse_base, default.bases.bing),
-            baidu=variables.read("BAIDU_API_BASE", parse_base, default.bases.baidu),
-            google=variables.read("GOOGLE_API_BASE", parse_base, default.bases.google),
+            bing=variables.read("BING_API_BASE", parse_base, bases.bing),
+            baidu=variables.read("BAIDU_API_BASE", parse_base, bases.baidu),
+            google=variables.read("GOOGLE_API_BASE", parse_base, bases.google),
         ),
         crawl=read_crawl(variables),
         collect=read_collect(variables),
-        site=read_site(variables, has_key=key is not None),
-        **read_fields(Settings, variables),
+        site=read_site(variables, has_key=fields["indexnow_key"] is not None),
+        **fields,
     )
     # Last, when every variable has been read.
     warnings = tuple(_describe_unknown(variables))
@@ -192,7 +197,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 def _read_fernet_salt(variables: Variables) -> "FernetSalt | None":
     salt = variables.text("COOKIE_FERNET_SALT")
-    iterations = variables.whole("COOKIE_FERNET_ITERATIONS", default=480_000, least=1, most=10_000_000)
+    iterations = variables.read("COOKIE_FERNET_ITERATIONS", parse_whole(least=1, most=10_000_000), 480_000)
     if salt is None:
         return None
     from tidings.core.secrets.keyring import FernetSalt
@@ -200,21 +205,9 @@ def _read_fernet_salt(variables: Variables) -> "FernetSalt | None":
     return FernetSalt(salt, iterations)
 
 
-def _read_ping_url(variables: Variables) -> Secret | None:
-    url = variables.secret("TIDINGS_PING_URL")
-    if url is not None:
-        variables.check("TIDINGS_PING_URL", lambda: check_url("url", url.reveal()))
-    return url
-
-
 def _describe_unknown(variables: Variables) -> Iterator[str]:
     for name, nearest in variables.find_unknown():
         yield f"{name} is not a setting and has no effect; did you mean {nearest}?"
-
-
-def _normalise_database_url(url: str) -> str:
-    """Hosting services hand out `postgres://`, which SQLAlchemy does not know."""
-    return re.sub("^postgres://", "postgresql://", url)
 
 
 # The variable of each token.

@@ -8,7 +8,7 @@ from tidings.announce.site.channel_settings import AUTO, PagePriority, RankedSet
 from tidings.announce.site.google_settings import GoogleSettings, check_content, check_property
 from tidings.announce.site.site import check_host, check_url
 from tidings.core.secrets.secret import Secret
-from tidings.settings.variables import SettingError, Variables
+from tidings.settings.variables import SettingError, Variables, parse_choice, parse_switch, parse_whole
 
 Ranked = TypeVar("Ranked", bound=RankedSettings)
 
@@ -32,12 +32,10 @@ def read_site(variables: Variables, *, has_key: bool) -> SiteSettings | None:
     """The environment's site, if there is one. A key alone is for sites that are named on the command line."""
     sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, "")
     host = variables.read("SITE_HOST", check_host, None)
-    location = variables.secret("INDEXNOW_KEY_LOCATION")
-    if location is not None:
-        variables.check("INDEXNOW_KEY_LOCATION", lambda: check_url("keyLocation", location.reveal()))
+    location = variables.secret("INDEXNOW_KEY_LOCATION", parse_url)
     none: tuple[str, ...] = ()
     backups = variables.read("BACKUP_SITEMAP_URLS", parse_urls, none)
-    announce_removed = variables.switch("INDEXNOW_ANNOUNCE_REMOVED", default=False)
+    announce_removed = variables.read("INDEXNOW_ANNOUNCE_REMOVED", parse_switch, default=False)
     if sitemap and not has_key:
         raise SettingError("INDEXNOW_API_KEY", "required because SITEMAP_URL is set")
     return SiteSettings(sitemap, host, location, backups, announce_removed) if sitemap else None
@@ -62,17 +60,15 @@ def read_ranked(variables: Variables, kind: type[Ranked], *, key_name: str, **ot
     """A channel with a quota is on if its key is set."""
     key, fields = variables.secret(key_name), kind.fields
     prefix = fields.prefix.upper()
-    quota_name, most = f"{prefix}_DAILY_QUOTA", fields.most_quota
+    quota_name = f"{prefix}_DAILY_QUOTA"
     auto = fields.asks and variables.text(quota_name) == AUTO
-    beside = f", or {AUTO}" if fields.asks else ""
+    parse_quota = parse_whole(least=1, most=fields.most_quota, beside=f", or {AUTO}" if fields.asks else "")
     return kind(
         enabled=key is not None,
         key=None if key is None else variables.check(key_name, lambda: kind.check_key(key.reveal())),
-        daily_quota=fields.default_quota
-        if auto
-        else variables.whole(quota_name, default=fields.default_quota, least=1, most=most, beside=beside),
+        daily_quota=fields.default_quota if auto else variables.read(quota_name, parse_quota, fields.default_quota),
         auto=auto,
-        priority=variables.choice(f"{prefix}_PRIORITY", PagePriority.NEWEST),
+        priority=variables.read(f"{prefix}_PRIORITY", parse_choice(PagePriority), PagePriority.NEWEST),
         **others,
     )
 
@@ -80,6 +76,12 @@ def read_ranked(variables: Variables, kind: type[Ranked], *, key_name: str, **ot
 def parse_urls(text: str) -> tuple[str, ...]:
     """URLs with commas or white space between them."""
     return tuple(check_url("url", url).text for url in re.split(r"[\s,]+", text) if url)
+
+
+def parse_url(text: str) -> str:
+    """A URL, kept as it was written."""
+    check_url("url", text)
+    return text
 
 
 def parse_base(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Typed access to environment variables. The classes of settings declare with `duration`, `whole`, `choice`, `parsed`
+"""Typed access to environment variables. The classes of settings declare with `parsed`, `duration`, `whole`, `choice`
 and `secret` which variable a field is read from, and by which rule.
 
 ValueError
@@ -6,10 +6,8 @@ ValueError
 """
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from enum import StrEnum
@@ -23,7 +21,7 @@ from tidings.core.secrets.secret import Secret
 Value = TypeVar("Value")
 Choice = TypeVar("Choice", bound=StrEnum)
 
-_LARGEST: Final = 1_000_000
+LARGEST: Final = 1_000_000
 _WHOLE: Final = re.compile(r"[0-9]{1,9}")
 _PREFIX: Final = "TIDINGS_"
 # Only our variables have these prefixes.
@@ -85,14 +83,14 @@ class Variables:
         self._defaults[name] = _describe_default(default, unit=unit)
         return self._read(name)
 
-    def secret(self, name: str, *, normalise: Callable[[str], str] = str) -> Secret | None:
-        """The value, or else the content of the file that NAME_FILE names."""
+    def secret(self, name: str, parse: Callable[[str], str] = str) -> Secret | None:
+        """The value, or else the content of the file that NAME_FILE names. `parse` checks and normalises it."""
         self._secret_names.add(name)
         direct, from_file = self.text(name), self.text(f"{name}_FILE")
         text = direct or (None if from_file is None else self._read_file(f"{name}_FILE", from_file))
         if text is None:
             return None
-        secret = Secret(normalise(text))
+        secret = Secret(self.check(name, lambda: parse(text)))
         self.secrets.append(secret)
         return secret
 
@@ -108,43 +106,6 @@ class Variables:
             raise SettingError(name, error.rule) from None
         except ValueError as error:
             raise SettingError(name, str(error)) from None
-
-    def choice(self, name: str, default: Choice) -> Choice:
-        """One of the values of the default's enumeration."""
-
-        def parse(text: str) -> Choice:
-            if text not in tuple(type(default)):
-                raise ValueError(f"it must be one of {', '.join(type(default))}")
-            return type(default)(text)
-
-        return self.read(name, parse, default)
-
-    def switch(self, name: str, *, default: bool) -> bool:
-        text = self.text(name, default="on" if default else "off")
-        if text not in (None, "on", "off"):
-            raise SettingError(name, "it must be on or off")
-        return default if text is None else text == "on"
-
-    def whole(self, name: str, *, default: int, least: int, most: int, beside: str = "") -> int:
-        """A whole number. `beside`: the end of the rule, if the caller also takes a word."""
-
-        def parse(text: str) -> int:
-            if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
-                raise ValueError(f"it must be a whole number from {least:,} to {most:,}{beside}")
-            return int(text)
-
-        return self.read(name, parse, default)
-
-    def number(self, name: str, *, default: float, least: float) -> float:
-        def parse(text: str) -> float:
-            value = math.nan
-            with suppress(ValueError):
-                value = float(text)
-            if not least <= value <= _LARGEST:
-                raise ValueError(f"it must be a number from {least:g} to {_LARGEST:,}")
-            return value
-
-        return self.read(name, parse, default)
 
     def find_unknown(self) -> Iterator[tuple[str, str]]:
         """Variables of the environment that look like ours and are not, each with the nearest name of ours.
@@ -176,37 +137,61 @@ class Variables:
         return text
 
 
-def duration(name: str, default: timedelta, *, unit: str, least: float = 0, most: float = _LARGEST) -> timedelta:
-    """A field of settings: a number of its unit, or with a unit of its own. `least` and `most` count in `unit`."""
-
-    def parse(text: str) -> timedelta:
-        return parse_duration(text, unit=unit, least=least, most=most)
-
+def parsed(name: str, default: Value, parse: Callable[[str], Value], *, unit: str = "") -> Value:
+    """A field of settings that this variable sets."""
     return _declare(default, lambda variables: variables.read(name, parse, default, unit=unit))
 
 
+def duration(name: str, default: timedelta, *, unit: str, least: float = 0, most: float = LARGEST) -> timedelta:
+    """A field: a number of its unit, or with a unit of its own. `least` and `most` count in `unit`."""
+    return parsed(name, default, lambda text: parse_duration(text, unit=unit, least=least, most=most), unit=unit)
+
+
 def whole(name: str, default: int, *, least: int, most: int) -> int:
-    """A field that `Variables.whole` reads."""
-    return _declare(default, lambda variables: variables.whole(name, default=default, least=least, most=most))
+    """A field: a whole number."""
+    return parsed(name, default, parse_whole(least=least, most=most))
 
 
 def choice(name: str, default: Choice) -> Choice:
-    """A field that `Variables.choice` reads."""
-    return _declare(default, lambda variables: variables.choice(name, default))
+    """A field: one of the values of the default's enumeration."""
+    return parsed(name, default, parse_choice(type(default)))
 
 
-def parsed(name: str, default: Value, parse: Callable[[str], Value]) -> Value:
-    """A field that `Variables.read` reads."""
-    return _declare(default, lambda variables: variables.read(name, parse, default))
-
-
-def secret(name: str) -> Secret | None:
+def secret(name: str, parse: Callable[[str], str] = str) -> Secret | None:
     """A field that `Variables.secret` reads; None where it is not set."""
-    return _declare(None, lambda variables: variables.secret(name))
+    return _declare(None, lambda variables: variables.secret(name, parse))
 
 
 def _declare(default: Value, read: Callable[[Variables], Value]) -> Value:
     return field(default=default, metadata={"read": read})
+
+
+def parse_whole(*, least: int, most: int, beside: str = "") -> Callable[[str], int]:
+    """Reads a whole number. `beside`: the end of the rule, if the caller also takes a word."""
+
+    def parse(text: str) -> int:
+        if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
+            raise ValueError(f"it must be a whole number from {least:,} to {most:,}{beside}")
+        return int(text)
+
+    return parse
+
+
+def parse_choice(kind: type[Choice]) -> Callable[[str], Choice]:
+    """Reads one of the values of an enumeration."""
+
+    def parse(text: str) -> Choice:
+        if text not in tuple(kind):
+            raise ValueError(f"it must be one of {', '.join(kind)}")
+        return kind(text)
+
+    return parse
+
+
+def parse_switch(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise ValueError("it must be on or off")
+    return text == "on"
 
 
 def read_fields(kind: type[Any], variables: Variables) -> dict[str, Any]:
@@ -224,6 +209,10 @@ def _describe_default(default: object, *, unit: str) -> str:
     match default:
         case None:
             return ""
+        case bool():
+            return "on" if default else "off"
+        case float():
+            return f"{default:g}"
         case timedelta():
             return f"{default / UNITS[unit]:g}" if unit else f"{default.total_seconds():g}s"
         case Mapping():
