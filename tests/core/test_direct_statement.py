@@ -1,6 +1,9 @@
 """Statements that the driver runs directly: in the caller's transaction, with SQLAlchemy's errors."""
 
 import asyncio
+import os
+import signal
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -169,6 +172,65 @@ async def test_a_session_that_the_server_ends_within_a_transaction_is_an_error_a
     async with database.write() as connection:
         assert len(await _INSERT.run_each(connection, _describe(1))) == 1
     assert await _count(database) == 1
+
+
+async def test_a_task_that_is_cancelled_after_its_connection_was_lost_ends_as_cancelled(database: Database) -> None:
+    """C4: nothing can be rolled back any more. The error of the rollback must not hide the cancellation."""
+    if database.dialect == "sqlite":
+        # It has no server.
+        return
+    is_lost = asyncio.Event()
+
+    async def write() -> None:
+        async with database.write() as connection:
+            await _INSERT.run_each(connection, _describe(1))
+            own = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+            async with database.read() as other:
+                await other.execute(select(func.pg_terminate_backend(own, 10_000)))
+            is_lost.set()
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(SOON):
+        await _cancel(write(), begun=is_lost)
+        async with database.write() as connection:
+            assert len(await _INSERT.run_each(connection, _describe(1))) == 1
+
+
+@pytest.mark.thorough
+async def test_a_task_that_is_cancelled_before_the_server_begins_ends_as_cancelled(database: Database) -> None:
+    """C4: the server ignores a cancellation before the statement, so psycopg closes the connection after five seconds."""
+    if database.dialect == "sqlite":
+        # It has no server.
+        return
+    process_ids: list[int] = []
+    is_frozen = asyncio.Event()
+
+    async def write() -> None:
+        async with database.write() as connection:
+            await _INSERT.run_each(connection, _describe(1))
+            own = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+            process_ids.append(own)
+            os.kill(own, signal.SIGSTOP)
+            is_frozen.set()
+            await _SLOW[database.dialect].run(connection, {})
+
+    try:
+        async with asyncio.timeout(SOON):
+            await _cancel(write(), begun=is_frozen)
+    finally:
+        for each in process_ids:
+            os.kill(each, signal.SIGCONT)
+    async with database.write() as connection:
+        # Another row: the server holds the first one until the statement ends, for it does not see the closed client.
+        assert len(await _INSERT.run_each(connection, _describe(2))) == 1
+
+
+async def _cancel(work: Coroutine[Any, Any, None], *, begun: asyncio.Event) -> None:
+    task = asyncio.create_task(work)
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_a_statement_that_the_server_has_prepared_works_after_a_migration_and_on_a_new_connection(

@@ -6,6 +6,7 @@ transactions begin IMMEDIATE, so nothing comes between a check and its write; re
 tables on the `metadata` of this module; `migrations/` has their history.
 """
 
+import asyncio
 import functools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -29,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tidings.core.clock import Clock
@@ -107,7 +108,7 @@ class ReadableDatabase:
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """A transaction with one consistent view. The database refuses a write in it."""
-        async with self._reader.begin() as connection:
+        async with _begin(self._reader) as connection:
             yield connection
 
     async def open_session(self) -> AsyncConnection:
@@ -135,19 +136,19 @@ class Database(ReadableDatabase):
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
         """A transaction that commits when the block ends, and rolls back when it raises."""
-        async with self._writer.begin() as connection:
+        async with _begin(self._writer) as connection:
             yield connection
 
     @asynccontextmanager
     async def read_once(self) -> AsyncIterator[AsyncConnection]:
         """As `read`, for one statement: on PostgreSQL it needs no BEGIN and no COMMIT, which are round trips."""
-        async with self._single_reader.begin() as connection:
+        async with _begin(self._single_reader) as connection:
             yield connection
 
     @asynccontextmanager
     async def write_once(self) -> AsyncIterator[AsyncConnection]:
         """As `write`, for one statement: on PostgreSQL it is a transaction by itself, in one round trip."""
-        async with self._single_writer.begin() as connection:
+        async with _begin(self._single_writer) as connection:
             yield connection
 
     async def fetch(self, statement: Executable, values: Mapping[str, Any] | None = None) -> Sequence[Any]:
@@ -214,6 +215,27 @@ class Database(ReadableDatabase):
             await self._short_cut.close()
         await super().close()
         await self._writer.dispose()
+
+
+@asynccontextmanager
+async def _begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A transaction. A task that is cancelled in it ends as cancelled, even if the connection is lost.
+
+    psycopg closes a connection if it was cancelled before the server began its statement. Nothing is left to roll back
+    then, and the error of the rollback would replace the cancellation.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    try:
+        async with engine.begin() as connection:
+            try:
+                yield connection
+            except asyncio.CancelledError as error:
+                cancelled = error
+                raise
+    except DBAPIError:
+        if cancelled is None:
+            raise
+        raise cancelled from None
 
 
 def open_database(url: str, *, connections: int = CONNECTIONS) -> Database:
