@@ -161,6 +161,31 @@ async def test_status_shows_the_sites_of_a_group_or_those_that_need_attention(te
         assert quiet.out == "No site needs attention.\n2 of 2 sites left out.\n"
 
 
+async def test_an_unknown_group_is_refused_and_the_groups_are_named(terminal: Terminal) -> None:
+    """A41: a typing error must not look like a group without sites."""
+    nobody = await terminal.run("sites", "list", "--group", "nwes")
+    await terminal.run("sites", "add", ADDRESS, "--key", INDEXNOW_KEY, "--group", "news")
+    chinese = {"TIDINGS_LANGUAGE": "zh"}
+    made, *refused = await run_together(
+        terminal,
+        ["tokens", "new", "viewer", "--group", "nwes"],
+        ["status", "--group", "nwes"],
+        ["status", "--group", "nwes", "--attention"],
+        ["sites", "list", "--group", "nwes", "--json"],
+        ["sites", "export", "--group", "nwes"],
+    )
+    translated = await terminal.run("status", "--group", "nwes", **chinese)
+    known = await terminal.run("sites", "list", "--group", "news", "--json")
+    assert (nobody.code, nobody.err) == (2, "tidings: there is no group 'nwes'; no site is in a group\n")
+    for each in refused:
+        assert (each.code, each.out) == (2, "")
+        assert each.err == "tidings: there is no group 'nwes'; the groups are news\n"
+    assert (translated.code, translated.err) == (2, "tidings: 没有分组 'nwes'；现有分组：news\n")
+    assert [site["group"] for site in known.document["sites"]] == ["news"]
+    # A token may be made before its sites.
+    assert (made.code, made.err) == (0, "tidings: warning: no site is in the group 'nwes' yet\n")
+
+
 async def test_status_says_that_everything_is_paused(terminal: Terminal, stored: Site) -> None:
     """A26: nobody forgets a pause of everything."""
     before = await terminal.run("status")
@@ -260,7 +285,6 @@ async def test_a_site_is_added_with_bing_and_its_keys_do_not_show(terminal: Term
     assert expected.items() <= added.document["site"].items()
     assert shown.document == added.document
     assert "indexnow, bing 500 a day" in listed.out
-    assert (await terminal.run("sites", "list", "--group", "nobody", "--json")).document == {"sites": []}
     assert BING_KEY not in added.out + listed.out + shown.out + terminal.log
 
 

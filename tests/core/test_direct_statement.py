@@ -198,7 +198,7 @@ async def test_a_task_that_is_cancelled_after_its_connection_was_lost_ends_as_ca
 
 @pytest.mark.thorough
 async def test_a_task_that_is_cancelled_before_the_server_begins_ends_as_cancelled(database: Database) -> None:
-    """C4: the server ignores a cancellation before the statement, so psycopg closes the connection after five seconds."""
+    """C4: the server ignores a cancellation before the statement, so psycopg closes the connection after 5 s."""
     if database.dialect == "sqlite":
         # It has no server.
         return

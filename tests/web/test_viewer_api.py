@@ -88,6 +88,16 @@ async def test_a_viewer_of_one_group_sees_no_other(api: ApiStage) -> None:
         assert (answer.status, answer.json["code"]) == (403, "other_group"), target
 
 
+async def test_an_unknown_group_is_named_as_such(api: ApiStage) -> None:
+    """A33: a typing error must not look like a group without sites."""
+    none = await api.ask("GET", "/api/overview?group=acme")
+    await add_fleet(api)
+    answer = await api.ask("GET", "/api/overview?group=amce")
+    assert (none.status, none.json["code"]) == (404, "unknown_group")
+    assert (answer.status, answer.json["code"]) == (404, "unknown_group")
+    assert answer.json["detail"] == "there is no such group; the groups are: acme"
+
+
 @pytest.mark.thorough
 async def test_the_dashboard_shows_a_viewer_its_sites_and_no_buttons(api: ApiStage) -> None:
     """A33: the pages of a group's sites without their forms; other sites and pages are not there."""

@@ -298,6 +298,18 @@ async def require_site(installation: "Installation", name: str | None) -> "Site"
     return site
 
 
+async def require_group(installation: "Installation", group: str | None) -> None:
+    """End the command if no site is in this group. None stands for all sites."""
+    if group is None or await installation.sites.has_group(group):
+        return
+    names = ", ".join(await installation.sites.list_groups())
+    fail(
+        say("there is no group {group!r}; the groups are {names}", group=group, names=names)
+        if names
+        else say("there is no group {group!r}; no site is in a group", group=group)
+    )
+
+
 async def deliver_alerts(installation: "Installation") -> None:
     """Send the alerts of this command, since no service may be running. Alerts that fail are sent next time."""
     if installation.destinations:

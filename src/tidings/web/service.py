@@ -156,7 +156,7 @@ def make_monitoring_routers(installation: Installation) -> list[APIRouter]:
             service=service,
             seen=installation.seen_hooks,
         ),
-        make_site_overview_router(database=installation.database, clock=installation.clock),
+        make_site_overview_router(sites=installation.sites, database=installation.database, clock=installation.clock),
     ]
 
 

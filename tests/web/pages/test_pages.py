@@ -379,6 +379,17 @@ async def test_a_cookie_is_added_and_never_shown(api: ApiStage, browser: Browser
     assert "canary-cookie" not in wrong.text
 
 
+async def test_a_group_that_no_site_has_is_named_instead_of_an_invitation_to_add_the_first_site(
+    api: ApiStage, browser: Browser
+) -> None:
+    """A33: an old link may name a group that is gone."""
+    await api.add_site(group="acme")
+    page = await browser.get("/sites?group=amce")
+    assert ("There is no group amce." in page.text, "No site yet" in page.text) == (True, False)
+    browser.cookies["language"] = "zh"
+    assert "没有分组 amce。" in (await browser.get("/sites?group=amce")).text
+
+
 async def test_a_list_that_is_opened_beyond_its_end_says_so(api: ApiStage, browser: Browser) -> None:
     """An old bookmark, or an address that somebody wrote: no page claims that there is no site."""
     await api.add_site()

@@ -206,6 +206,11 @@ class SiteRecords:
         groups = select(sites.c.group_name).where(_is_there, sites.c.group_name.is_not(None)).distinct()
         return [row.group_name for row in await self._database.fetch(groups.order_by(sites.c.group_name).limit(100))]
 
+    async def has_group(self, group: str) -> bool:
+        """Whether a site is in this group."""
+        statement = select(sites.c.number).where(_is_there, _is_in(group)).limit(1)
+        return await self._database.fetch_value(statement) is not None
+
     async def count(self, *, group: str | None = None) -> int:
         """The number of configured sites; of one group, or of all."""
         return int(await self._database.fetch_value(select_count(group)))
@@ -296,8 +301,11 @@ def select_count(group: str | None) -> Select[Any]:
 
 def _is_configured(group: str | None) -> ColumnElement[bool]:
     """The condition for configured sites, not those that were only announced by hand; of this group, or of any."""
-    is_in_group = true() if group is None else sites.c.group_name == group
-    return and_(_is_there, sites.c.origin != Origin.COMMAND, is_in_group)
+    return and_(_is_there, sites.c.origin != Origin.COMMAND, _is_in(group))
+
+
+def _is_in(group: str | None) -> ColumnElement[bool]:
+    return true() if group is None else sites.c.group_name == group
 
 
 def _name_place(site_id: str, column: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from tidings.cli.announce.sites import app
 from tidings.cli.language import label, say, say_rule, translate
 from tidings.cli.options import GroupOption, JsonOption
 from tidings.cli.output import print_answer
-from tidings.cli.session import Exit, Session, command, fail
+from tidings.cli.session import Exit, Session, command, fail, require_group
 
 if TYPE_CHECKING:
     from tidings.announce.site.site import Site
@@ -57,6 +57,7 @@ async def export_sites(
     `tidings sites import` reads it. A site that exists keeps its keys there.
     """
     installation = await session.open()
+    await require_group(installation, group)
     found = [site for site in await installation.sites.list_all() if group is None or site.group == group]
     documents = [export_site(site, with_secrets=with_secrets) for site in found]
     text = json.dumps({"sites": documents}, indent=2, ensure_ascii=False) + "\n"

@@ -13,7 +13,7 @@ from tidings.cli.announce.site_options import ReadOptions, takes_site_options
 from tidings.cli.language import say
 from tidings.cli.options import GroupOption, JsonOption, KeyOption, SiteArgument, make_group
 from tidings.cli.output import escape, print_answer, print_json, print_table
-from tidings.cli.session import Session, command, fail, require_site
+from tidings.cli.session import Session, command, fail, require_group, require_site
 from tidings.core.secrets.scopes import Scope
 
 app = make_group("Store, change and remove sites.")
@@ -105,6 +105,7 @@ async def list_sites(
 ) -> None:
     """List all sites."""
     installation = await session.open()
+    await require_group(installation, group)
     found = [site for site in await installation.sites.list_all() if group in (None, site.group)]
     if as_json:
         print_json({"sites": [describe_site(site) for site in found]})

@@ -10,7 +10,7 @@ import typer
 from tidings.cli.language import label, say, translate
 from tidings.cli.options import GroupOption, JsonOption
 from tidings.cli.output import escape, format_time, make_console, make_execution_table, make_table, print_json
-from tidings.cli.session import Session, command, fail, require_site
+from tidings.cli.session import Session, command, fail, require_group, require_site
 from tidings.core.clock import to_text
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ async def _read_sites(installation: "Installation", *, group: str | None, attent
     """The last execution of each site, or only of these."""
     from tidings.announce.schedule.pauses import read_pauses
 
+    await require_group(installation, group)
     sites = await installation.sites.list_all()
     chosen, urgent = [site for site in sites if group in (None, site.group)], None
     if attention:

@@ -1,7 +1,7 @@
 """`tidings backup` and `tidings restore`: the whole database into a file, and back."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,10 +95,8 @@ async def restore(
     Stop the service first. The backup may come from SQLite or PostgreSQL, and from an older release. Sites that are
     paused now stay paused.
     """
-    from tidings.core.backup.file import open_backup
-
     settings = session.settings
-    with _expect_errors(file, say("nothing was changed")), open_backup(file) as reader:
+    with _expect_errors(file, say("nothing was changed")), _open_backup(file) as reader:
         restored, pauses = await _restore(settings, reader, replace=replace, yes=yes)
     problem = await _find_key_problem(settings)
     if as_json:
@@ -252,6 +250,19 @@ def _describe(file: Path, header: "Header", rows: Mapping[str, int]) -> dict[str
         "madeAt": to_text(header.made_at),
         "rows": dict(rows),
     }
+
+
+@contextmanager
+def _open_backup(file: Path) -> "Iterator[BackupReader]":
+    """The backup to restore. A file that cannot be opened is bad input."""
+    from tidings.core.backup.file import open_backup
+
+    with ExitStack() as stack:
+        try:
+            reader = stack.enter_context(open_backup(file))
+        except OSError as error:
+            fail(join_clauses(describe_system_error(error), say("nothing was changed")))
+        yield reader
 
 
 @contextmanager

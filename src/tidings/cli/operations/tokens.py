@@ -9,7 +9,7 @@ from tidings.announce.site.site import check_group
 from tidings.cli.language import say
 from tidings.cli.options import JsonOption, make_group
 from tidings.cli.output import escape, format_time, print_answer, print_json, print_table
-from tidings.cli.session import Exit, Session, command, fail, require_site
+from tidings.cli.session import Exit, Session, command, fail, require_site, warn
 from tidings.core.clock import to_text
 from tidings.core.secrets.scopes import Scope
 
@@ -39,13 +39,15 @@ async def new(
     if group is not None and scope is not Scope.VIEWER:
         fail(say("--group belongs to the scope viewer, and only to it"))
     installation = await session.open()
+    if group is not None and not await installation.sites.has_group(check_group(group)):
+        warn(say("no site is in the group {group!r} yet", group=group))
     found = None if site is None else await require_site(installation, site)
     given = name or f"made {datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"
     made = await installation.tokens.make(
         scope,
         site=None if found is None else found.number,
         name=given if found is None else found.id,
-        group=None if group is None else check_group(group),
+        group=group,
     )
     token = made.reveal()
     print_answer({"token": token, "scope": scope.value, "name": site or given}, token, as_json=as_json)

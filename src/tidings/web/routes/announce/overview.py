@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Query
 
 from tidings.announce.overview import SiteCondition, SiteOrder, list_sites
+from tidings.announce.site.table import SiteRecords
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
@@ -14,7 +15,7 @@ from tidings.web.middleware.auth import require
 from tidings.web.models.announce_answers import OverviewAnswer
 
 
-def make_site_overview_router(*, database: Database, clock: Clock) -> ApiRouter:
+def make_site_overview_router(*, sites: SiteRecords, database: Database, clock: Clock) -> ApiRouter:
     router = ApiRouter(tags=["operations"])
 
     @router.get("/api/overview", summary="List sites with their condition")
@@ -30,6 +31,9 @@ def make_site_overview_router(*, database: Database, clock: Clock) -> ApiRouter:
         """A page costs three queries, however many sites are on it."""
         if group is not None and not grant.allows_group(group):
             problem(403, "other_group", "this token is for another group of sites")
+        if group is not None and grant.group is None and not await sites.has_group(group):
+            names = ", ".join(await sites.list_groups())
+            problem(404, "unknown_group", f"there is no such group; the groups are: {names or 'none'}")
         page = await list_sites(
             database,
             clock=clock,
