@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.candidates import PLATFORMS, make_table
 from benchmarks.load import Latencies
 from benchmarks.measurement import SubjectError
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.write.values import BATCH_SIZE, Failed
@@ -64,6 +65,8 @@ async def _time(writer: Writer, execution: Execution, *, platform: str | None) -
         if len(leased) != BATCH_SIZE:
             raise SubjectError(f"a lease got {len(leased)} candidates instead of {BATCH_SIZE}")
         # Nothing was asked, so they are due again at once, and nothing is said about their platform.
-        results = [Failed(note_id=each.note_id, code=ErrorCode.TIMEOUT_ERROR, asked=False) for each in leased]
+        results = [
+            Failed(note_id=each.note_id, error=make_error(ErrorCode.TIMEOUT_ERROR, "", asked=False)) for each in leased
+        ]
         await writer.settle(execution, leased[0].platform, results)
     return milliseconds[WARM_UP:]

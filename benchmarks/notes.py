@@ -9,6 +9,7 @@ from random import Random
 from sqlalchemy import text
 
 from benchmarks.candidates import make_note
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import Author, Counts, Note, NoteKind
 from tidings.collect.write.cookies import make_cookie
@@ -93,7 +94,9 @@ async def _store(installation: Installation, execution: Execution, platform: str
             if number % _WAITING == 1:
                 continue
             if number % _FAILED == 1:
-                results.append(Failed(note_id=each.note_id, code=ErrorCode.INVALID_INPUT, message="the note is gone"))
+                results.append(
+                    Failed(note_id=each.note_id, error=make_error(ErrorCode.INVALID_INPUT, "the note is gone"))
+                )
             else:
                 results.append(Collected(note_id=each.note_id, note=note))
         await writer.settle(execution, platform, results)

@@ -30,6 +30,7 @@ from tests.collect.chaos_board import Board, BoardClock, find_number, name_note
 from tests.collect.writer_stage import begin, make_candidates, make_note
 from tests.processes import FORKED
 from tidings.collect.tables import CandidateStatus, candidates, sources
+from tidings.collect.write.leases import CANDIDATES, Settling
 from tidings.collect.write.results import split_results, write_collected
 from tidings.collect.write.values import Collected, LeasedCandidate, Result, Settled, WriterLimits
 from tidings.collect.write.writer import Writer
@@ -70,15 +71,16 @@ class Unfenced(Writer):
             each.note_id: SimpleNamespace(source_keyword="", refresh_every=None, comments=None) for each in collected
         }
         async with self._database.write() as connection:
-            return await write_collected(
-                connection,
-                self._database,
-                collected,
-                platform=platform,
-                held=held,
+            step = Settling(
+                connection=connection,
+                database=self._database,
                 execution=execution,
+                platform=platform,
                 at=self._clock.now(),
+                of=CANDIDATES,
+                held=held,
             )
+            return await write_collected(step, collected)
 
 
 def make_writer(database: Database, *, clock: Clock, process_lock: ProcessLock, kind: type[Writer] = Writer) -> Writer:

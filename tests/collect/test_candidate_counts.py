@@ -10,6 +10,7 @@ from sqlalchemy import delete, func, select, text
 from tests.collect.writer_stage import begin, collect, make_candidates
 from tests.fakes import FakeClock
 from tidings.collect.candidate_counts import count_candidates, fold_counts
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import candidates
 from tidings.collect.write.values import Failed
@@ -45,7 +46,7 @@ async def test_the_numbers_follow_every_change(database: Database, writer: Write
     await check({"pending": 8})
     leased = await writer.lease(execution, limit=6)
     await check({"pending": 2, "processing": 6})
-    failures = [Failed(note_id=leased[3].note_id, code=ErrorCode.INVALID_INPUT, message="gone")]
+    failures = [Failed(note_id=leased[3].note_id, error=make_error(ErrorCode.INVALID_INPUT, "gone"))]
     await writer.settle(execution, "bilibili", [*collect(leased[:3]), *failures])
     await check({"pending": 2, "processing": 2, "collected": 3, "failed": 1})
     await writer.heartbeat(execution)

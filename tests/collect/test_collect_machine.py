@@ -27,6 +27,7 @@ from tests.machines import World, WorldMachine, play
 from tests.stage import open_stage
 from tidings.collect.crawl.cookies.pool import LeasedCookie
 from tidings.collect.crawl.cookies.table import Cookie
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.write.values import Collected, CookieUse, Failed, Result, SettledAction
 from tidings.core.executions import Execution, ExecutionLostError
@@ -163,7 +164,7 @@ class CollectMachine(WorldMachine):
             if data.draw(st.booleans()):
                 results.append(Collected(note_id=note_id, note=make_note(note_id)))
             else:
-                results.append(Failed(note_id=note_id, code=data.draw(CODES), message="as the test wants it"))
+                results.append(Failed(note_id=note_id, error=make_error(data.draw(CODES), "as the test wants it")))
         _, settled = self.attempt(worker, self.writer.settle(worker.execution, PLATFORM, results))
         if settled is None:
             return

@@ -14,12 +14,12 @@ from tests.collect.writer_stage import PLATFORM, begin, make_note, store_notes
 from tests.fakes import FakeClock, StageClock
 from tidings.collect.archive.comments import CommentArchive
 from tidings.collect.comments import Comment
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import Author
 from tidings.collect.run.report import CollectReport
 from tidings.collect.tables import comment_threads, comments
-from tidings.collect.write.comments.stage import WAITS, CommentStage
-from tidings.collect.write.comments.values import ReadComments
+from tidings.collect.write.comments.stage import WAITS, CommentStage, ReadComments
 from tidings.collect.write.keywords import Keywords, RefreshPlan
 from tidings.collect.write.values import Failed, StageAction, WriterLimits
 from tidings.collect.write.writer import Writer
@@ -281,7 +281,7 @@ async def test_a_thread_whose_page_cannot_be_read_ends_as_failed_and_can_be_trie
     await store_notes(writer, [make_note("n1")])
     await Keywords(database, clock=clock).add(PLATFORM, "tea", comments=100)
     execution = await begin(writer, "mine")
-    failure = Failed(note_id="n1", code=ErrorCode.TIMEOUT_ERROR, message="slow")
+    failure = Failed(note_id="n1", error=make_error(ErrorCode.TIMEOUT_ERROR, "slow"))
     actions = []
     for wait in (*WAITS, timedelta(0)):
         [_] = await comment_stage.lease(execution)
@@ -293,6 +293,6 @@ async def test_a_thread_whose_page_cannot_be_read_ends_as_failed_and_can_be_trie
     assert await writer.corrections.requeue() == 0
     [leased] = await comment_stage.lease(execution)
     assert leased.retry_count == 0
-    gone = Failed(note_id="n1", code=ErrorCode.INVALID_INPUT, message="gone")
+    gone = Failed(note_id="n1", error=make_error(ErrorCode.INVALID_INPUT, "gone"))
     [settled] = await comment_stage.settle(execution, PLATFORM, [gone])
     assert settled.action is StageAction.FAILED

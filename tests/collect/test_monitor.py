@@ -17,6 +17,7 @@ from tests.fakes import StageClock
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.collect.alerts.conditions import MOST_PENDING, is_bad, is_judged
 from tidings.collect.alerts.kinds import CollectAlert
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.run.report import EndedExecution
 from tidings.collect.status.queries import SuccessRate, count_minutes
@@ -327,7 +328,9 @@ async def test_what_a_clock_that_was_ahead_counted_is_told_to_nobody_afterwards(
     execution = await begin(stage.writer)
     await stage.writer.add_candidates(execution, make_candidates("a"))
     await stage.writer.lease(execution)
-    await stage.writer.settle(execution, "bilibili", [Failed(note_id="a", code=ErrorCode.INVALID_INPUT)])
+    await stage.writer.settle(
+        execution, "bilibili", [Failed(note_id="a", error=make_error(ErrorCode.INVALID_INPUT, ""))]
+    )
     await stage.monitor.check()
     clock.set(now)
     for _ in range(12):

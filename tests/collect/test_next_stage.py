@@ -7,6 +7,7 @@ import pytest
 
 from tests.collect.writer_stage import begin, make_note, read_outbox, read_sources, store_notes
 from tests.fakes import FakeClock
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.write.next_stage import NextStage, SourceResult
 from tidings.collect.write.values import StageAction, WriterLimits
@@ -27,7 +28,8 @@ async def fill(writer: Writer, *names: str, platform: str = WEIBO) -> None:
 
 
 def name_results(*names: str, code: ErrorCode | None = None) -> list[SourceResult]:
-    return [SourceResult(idempotency_key=f"{name}_v1", code=code, message="why" if code else "") for name in names]
+    error = None if code is None else make_error(code, "why")
+    return [SourceResult(idempotency_key=f"{name}_v1", error=error) for name in names]
 
 
 async def test_note_is_leased_once_settled_once_and_shown_in_the_mirror(

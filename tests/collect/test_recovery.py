@@ -22,6 +22,7 @@ from tests.collect.writer_stage import (
 )
 from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.states import CookieStatus
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import CandidateStatus, candidates, sources
 from tidings.collect.write.cookies import CookieRecords, make_cookie
@@ -122,7 +123,9 @@ async def test_a_record_that_another_holds_now_is_left_alone(
         await connection.execute(update(candidates).values(status="pending", processing_lock=None, locked_at=None))
     assert len(await writer.lease(other)) == 1
     (settled,) = await writer.settle(mine, PLATFORM, collect(leased))
-    (failed,) = await writer.settle(mine, PLATFORM, [Failed(note_id="a", code=ErrorCode.INVALID_INPUT)])
+    (failed,) = await writer.settle(
+        mine, PLATFORM, [Failed(note_id="a", error=make_error(ErrorCode.INVALID_INPUT, ""))]
+    )
     assert (settled.action, settled.status, failed.action) == ("lost", None, "lost")
     row = (await read_candidates(database))["a"]
     assert (row.status, row.processing_lock, row.retry_count) == ("processing", other.public_id, 0)
@@ -359,7 +362,7 @@ async def test_a_clock_that_was_ahead_leaves_no_candidate_stuck(
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a", "b"))
     await writer.lease(execution, limit=1)
-    await writer.settle(execution, PLATFORM, [Failed(note_id="a", code=ErrorCode.COOKIE_INVALID)])
+    await writer.settle(execution, PLATFORM, [Failed(note_id="a", error=make_error(ErrorCode.COOKIE_INVALID, ""))])
     await writer.lease(execution, limit=1)
     clock.set(now)
     next_execution = await begin(writer, "next")
@@ -482,7 +485,7 @@ async def test_times_that_may_be_real_are_left_as_they_are(
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a"))
     await writer.lease(execution)
-    await writer.settle(execution, PLATFORM, [Failed(note_id="a", code=ErrorCode.COOKIE_INVALID)])
+    await writer.settle(execution, PLATFORM, [Failed(note_id="a", error=make_error(ErrorCode.COOKIE_INVALID, ""))])
     await writer.recover()
     assert await writer.lease(execution) == []
 

@@ -10,6 +10,7 @@ from tests.collect.runner_stage import TOPIC, RunnerStage, open_runner
 from tests.collect.writer_stage import PLATFORM, begin, collect, make_candidates, read_candidates, read_outbox
 from tests.fakes import FakeClock, StageClock
 from tidings.collect.archive.archive import NoteArchive, NoteFilter
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.run.report import CollectReport
 from tidings.collect.write.keywords import NO_REFRESH, Keywords, RefreshPlan, parse_refresh
@@ -100,7 +101,7 @@ async def test_a_reading_that_fails_for_good_waits_for_the_next_one(
     actions = []
     for _ in range(4):
         [leased] = await writer.lease(execution)
-        failed = Failed(note_id=leased.note_id, code=ErrorCode.INTERNAL_ERROR)
+        failed = Failed(note_id=leased.note_id, error=make_error(ErrorCode.INTERNAL_ERROR, ""))
         actions += [each.action for each in await writer.settle(execution, PLATFORM, [failed])]
         clock.advance(timedelta(minutes=1))
     assert actions == [SettledAction.RETRY] * 3 + [SettledAction.KEPT]

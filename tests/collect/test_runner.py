@@ -18,6 +18,7 @@ from tests.collect.writer_stage import collect as take
 from tests.fakes import StageClock
 from tests.waiting import wait_until
 from tidings.collect.crawl.cookies.states import CookieStatus
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.run.report import CollectReport
 from tidings.collect.write.values import Failed, SettledAction
@@ -521,7 +522,7 @@ async def test_what_was_given_up_is_due_again_as_if_it_had_never_failed(writer: 
     for platform in ("bilibili", "weibo"):
         await writer.add_candidates(execution, make_candidates(f"{platform}-1", f"{platform}-2", platform=platform))
         first, second = await writer.lease(execution, platform=platform)
-        failure = Failed(note_id=first.note_id, code=ErrorCode.INVALID_INPUT, message="gone")
+        failure = Failed(note_id=first.note_id, error=make_error(ErrorCode.INVALID_INPUT, "gone"))
         await writer.settle(execution, platform, [failure, *take([second])])
     shown = len(await read_outbox(database))
     counts = [

@@ -22,6 +22,7 @@ from tests.collect.writer_stage import (
 )
 from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.states import CookieStatus
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.tables import candidates, collect_minutes
 from tidings.collect.write.cookies import CookieRecords
@@ -202,7 +203,9 @@ async def test_what_stands_in_the_table_already_is_skipped_and_the_candidate_is_
 def test_every_code_has_its_verdict(code: ErrorCode, before: int) -> None:
     """C10, C15: tried again after 5, 15 and 45 s; then failed; hopeless at once; a pause is uncounted."""
     at = datetime(2026, 11, 15, tzinfo=UTC)
-    verdict = judge_failure(Failed(note_id="a", code=code), retry_count=before, at=at, limits=WriterLimits())
+    verdict = judge_failure(
+        Failed(note_id="a", error=make_error(code, "")), retry_count=before, at=at, limits=WriterLimits()
+    )
     expected: tuple[SettledAction, int, datetime | None]
     if RULES[code].action is Action.PAUSE:
         expected = (SettledAction.RELEASED, before, at)
@@ -219,7 +222,7 @@ async def test_a_failed_candidate_rests_and_is_then_leased_again(
     """C10, C15: after the backoff, with its count and the reason in the row; three retries are four attempts."""
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a"))
-    failure = Failed(note_id="a", code=ErrorCode.COOKIE_INVALID, message="it is refused" * 100)
+    failure = Failed(note_id="a", error=make_error(ErrorCode.COOKIE_INVALID, "it is refused" * 100))
     for rest in (5 * SECOND, 15 * SECOND, 45 * SECOND):
         assert len(await writer.lease(execution)) == 1
         (settled,) = await writer.settle(execution, PLATFORM, [failure])
@@ -242,7 +245,7 @@ async def test_a_platform_without_cookies_is_left_alone_for_the_rest_of_the_exec
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a", "b") + make_candidates("c", platform="weibo"))
     leased = await writer.lease(execution, platform=PLATFORM, limit=1)
-    failure = Failed(note_id=leased[0].note_id, code=ErrorCode.COOKIE_EXHAUSTED)
+    failure = Failed(note_id=leased[0].note_id, error=make_error(ErrorCode.COOKIE_EXHAUSTED, ""))
     (settled,) = await writer.settle(execution, PLATFORM, [failure])
     assert (settled.action, settled.retry_count) == ("released", 0)
     assert [each.platform for each in await writer.lease(execution)] == ["weibo"]
@@ -258,7 +261,10 @@ async def test_one_call_can_hold_good_and_bad_news(writer: Writer, database: Dat
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a", "b", "c"))
     leased = await writer.lease(execution)
-    results: list[Result] = [*collect(leased[:2]), Failed(note_id=leased[2].note_id, code=ErrorCode.TIMEOUT_ERROR)]
+    results: list[Result] = [
+        *collect(leased[:2]),
+        Failed(note_id=leased[2].note_id, error=make_error(ErrorCode.TIMEOUT_ERROR, "")),
+    ]
     settled = await writer.settle(execution, PLATFORM, results)
     assert [each.action for each in settled] == ["created", "created", "retry"]
     assert (await writer.finish(execution)).status is ExecutionStatus.PARTIAL
@@ -290,7 +296,9 @@ async def test_cookies_are_counted_with_the_write_and_not_by_its_repetition(
     leased = await writer.lease(execution)
     results: list[Result] = [
         *collect(leased[:1], cookie_used="good"),
-        Failed(note_id=leased[1].note_id, code=ErrorCode.PLATFORM_ERROR, cookie_used="seen", captcha=True),
+        Failed(
+            note_id=leased[1].note_id, cookie_used="seen", error=make_error(ErrorCode.PLATFORM_ERROR, "", captcha=True)
+        ),
         *collect(leased[2:], cookie_used="removed"),
     ]
     await writer.settle(execution, PLATFORM, results)

@@ -12,6 +12,7 @@ import pytest
 from tests.collect.writer_stage import begin, make_candidates, make_note, store_notes
 from tests.web.api_stage import ApiStage, open_api
 from tests.web.stage import FIXED
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.note_urls import NoteUrlError, find_note
 from tidings.collect.write.cookies import make_cookie
@@ -37,7 +38,7 @@ async def fill(api: ApiStage) -> None:
     execution = await begin(installation.collect.writer)
     await installation.collect.writer.add_candidates(execution, make_candidates("bad", platform="weibo"))
     await installation.collect.writer.lease(execution, platform="weibo")
-    failed = Failed(note_id="bad", code=ErrorCode.INVALID_INPUT, message="why")
+    failed = Failed(note_id="bad", error=make_error(ErrorCode.INVALID_INPUT, "why"))
     await installation.collect.writer.settle(execution, "weibo", [failed])
     await installation.collect.writer.add_candidates(execution, make_candidates("c:1", platform="web"))
     await installation.collect.writer.finish(execution)
@@ -114,7 +115,7 @@ async def test_a_paused_platform_is_shown_with_its_cause_and_end(api: ApiStage) 
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a", "b", platform="weibo"))
     leased = await writer.lease(execution, platform="weibo")
-    failures = [Failed(note_id=each.note_id, code=ErrorCode.NETWORK_ERROR, message="no route") for each in leased]
+    failures = [Failed(note_id=each.note_id, error=make_error(ErrorCode.NETWORK_ERROR, "no route")) for each in leased]
     await writer.settle(execution, "weibo", failures)
     await writer.finish(execution)
     status = await api.read("/api/collect/status")

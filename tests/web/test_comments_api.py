@@ -14,7 +14,7 @@ from tests.web.api_stage import ApiStage, open_api
 from tests.web.stage import FIXED
 from tidings.collect.comments import Comment
 from tidings.collect.notes import Author
-from tidings.collect.write.comments.values import ReadComments
+from tidings.collect.write.comments.stage import ReadComments
 from tidings.collect.write.cookies import make_cookie
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret

@@ -13,6 +13,7 @@ import pytest
 from tests.web.api_stage import ApiStage, open_api
 from tests.web.pages.browser import Browser
 from tests.web.pages.test_notes_pages import NOTE, store
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.feishu.client import FeishuTarget
 from tidings.collect.write.cookies import make_cookie
@@ -67,7 +68,7 @@ async def test_a_paused_platform_says_why_and_is_resumed(api: ApiStage, browser:
     found = NewCandidate(platform="bilibili", note_id="BV1", note_url=NOTE.url, title="", source_keyword="咖啡")
     await writer.add_candidates(execution, [found])
     await writer.lease(execution, platform="bilibili")
-    outage = Failed(note_id="BV1", code=ErrorCode.NETWORK_ERROR, message="the line is cut", asked=True)
+    outage = Failed(note_id="BV1", error=make_error(ErrorCode.NETWORK_ERROR, "the line is cut", asked=True))
     await writer.settle(execution, "bilibili", [outage])
     paused = (await browser.get("/candidates")).text
     assert "Bilibili pauses until" in paused

@@ -10,10 +10,11 @@ from sqlalchemy import insert
 from tests.web.api_stage import ApiStage
 from tests.web.pages.browser import Browser
 from tidings.collect.comments import Comment
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import Author, Counts, Note, NoteKind
 from tidings.collect.tables import note_snapshots
-from tidings.collect.write.comments.values import ReadComments
+from tidings.collect.write.comments.stage import ReadComments
 from tidings.collect.write.values import Collected, Failed, NewCandidate
 from tidings.core.clock import to_milliseconds
 from tidings.wiring.installation import Installation
@@ -49,7 +50,7 @@ async def store(installation: Installation, *notes: Note, failed: str = "") -> N
         found = {"note_url": "javascript:alert(1)", "title": failed, "source_keyword": failed}
         await writer.add_candidates(execution, [NewCandidate(platform="weibo", note_id="lost", **found)])
         await writer.lease(execution, platform="weibo")
-        gone = Failed(note_id="lost", code=ErrorCode.INVALID_INPUT, message=f"gone {failed}")
+        gone = Failed(note_id="lost", error=make_error(ErrorCode.INVALID_INPUT, f"gone {failed}"))
         await writer.settle(execution, "weibo", [gone])
     await writer.finish(execution)
 

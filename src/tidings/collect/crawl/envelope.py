@@ -34,6 +34,11 @@ class ErrorInfo:
     # Seconds that the platform or site asks us to wait; None if it does not say.
     retry_after: float | None = None
 
+    @property
+    def wait(self) -> timedelta | None:
+        """How long the platform or site asks us to wait."""
+        return None if self.retry_after is None else timedelta(seconds=self.retry_after)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:

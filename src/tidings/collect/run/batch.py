@@ -5,15 +5,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from tidings.collect.crawl.crawler import Crawler, WantedNote
+from tidings.collect.crawl.crawler import WantedNote
 from tidings.collect.crawl.envelope import BatchItem, ErrorInfo, make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import Note
-from tidings.collect.run.tries import FindDelay
-from tidings.collect.write.values import Collected, Failed, LeasedCandidate, Repeated, Result, Settled
-from tidings.collect.write.writer import Writer
-from tidings.core.executions import Execution
-from tidings.core.stop import Stop, StopRequestedError
+from tidings.collect.run.tries import Tries
+from tidings.collect.write.values import Collected, Failed, LeasedCandidate, Result, Settled
+from tidings.core.stop import StopRequestedError
 
 _NO_ANSWER: Final = make_error(ErrorCode.INTERNAL_ERROR, "there is neither a note nor an error")
 
@@ -50,36 +48,36 @@ class _Refusals:
 class BatchReader:
     """Reads batches for one execution."""
 
-    def __init__(self, crawler: Crawler, writer: Writer, *, execution: Execution, find_delay: FindDelay) -> None:
-        self._crawler = crawler
-        self._writer = writer
-        self._execution = execution
-        self._find_delay = find_delay
+    def __init__(self, tries: Tries) -> None:
+        self._tries = tries
         # The cookies that have read a note in this execution.
         self._proven: set[str] = set()
 
-    async def read(self, leased: Sequence[LeasedCandidate], *, stop: Stop, on_settled: OnSettled) -> bool:
+    async def read(self, leased: Sequence[LeasedCandidate], *, on_settled: OnSettled) -> bool:
         """Read leased candidates and write each result as soon as it is final. Returns whether any request was sent.
 
         Failed ones are asked for again as often as the rule of their code allows, without the cookies that were
         refused. When the stop signal comes, the notes that arrived are written and the rest is given back.
         """
-        platform, left, retry, refusals = leased[0].platform, leased, 0, _Refusals()
+        left, retry, refusals, stop = leased, 0, _Refusals(), self._tries.stop
         is_asked = False
+
+        async def settle(results: Sequence[Result]) -> None:
+            on_settled(await self._tries.writer.settle(self._tries.execution, leased[0].platform, results))
+
         while left:
             retry += 1
             answers: list[_Answer] = []
             try:
                 await stop.wait_for(self._ask(left, answers, exclude_cookies=refusals.cookies))
             except StopRequestedError:
-                cut = [_conclude(*each) if each[1].data is not None else _put_off(*each) for each in answers]
-                on_settled(await self._writer.settle(self._execution, platform, cut))
+                await settle([_report(*each, is_repeated=True) for each in answers])
                 raise
             self._proven |= {item.cookie_used for _, item in answers if item.data is not None and item.cookie_used}
             is_asked = is_asked or any(item.error is None or item.error.asked for _, item in answers)
             verdict = self._judge(answers, retry=retry, refusals=refusals)
             refusals.add(answers)
-            on_settled(await self._writer.settle(self._execution, platform, verdict.results))
+            await settle(verdict.results)
             left = verdict.again
             if left:
                 await stop.sleep(verdict.delay)
@@ -89,7 +87,7 @@ class BatchReader:
         self, candidates: Sequence[LeasedCandidate], answers: list[_Answer], *, exclude_cookies: set[str]
     ) -> None:
         """Fill `answers` in the order in which they arrive: the outcomes of a cookie are judged in that order."""
-        await self._crawler.details(
+        await self._tries.crawler.details(
             candidates[0].platform,
             [WantedNote(note_id=each.note_id, url=each.note_url) for each in candidates],
             exclude_cookies=exclude_cookies,
@@ -103,9 +101,9 @@ class BatchReader:
         for candidate, item in answers:
             delay = None if item.error is None else self._find_retry(item.error, retry)
             if delay is None:
-                results.append(self._blame_note(candidate, item, refusals) or _conclude(candidate, item))
+                results.append(self._blame_note(candidate, item, refusals) or _report(candidate, item))
             else:
-                results.append(_put_off(candidate, item))
+                results.append(_report(candidate, item, is_repeated=True))
                 again.append(candidate)
                 longest = max(longest, delay)
         return _Verdict(results, again, longest)
@@ -114,7 +112,7 @@ class BatchReader:
         """The wait before the next try. There is none for a platform that blocks or a request that was not sent."""
         if error.blocked or not error.asked or error.retry_after is not None:
             return None
-        return self._find_delay(error.code, retry)
+        return self._tries.find_delay(error.code, retry)
 
     def _blame_note(self, candidate: LeasedCandidate, item: BatchItem[Note], refusals: _Refusals) -> Failed | None:
         """The error of a note for which no cookie is left, if its refused cookie has read another note. Then the note
@@ -125,15 +123,12 @@ class BatchReader:
         if cookie not in self._proven:
             return None
         # The use of the cookie was counted with the try itself.
-        return Failed(note_id=candidate.note_id, code=error.code, message=error.message)
+        return Failed(note_id=candidate.note_id, error=make_error(error.code, error.message))
 
 
-def _conclude(candidate: LeasedCandidate, item: BatchItem[Note]) -> Result:
+def _report(candidate: LeasedCandidate, item: BatchItem[Note], *, is_repeated: bool = False) -> Result:
+    """The result of an answer. `is_repeated`: a note that was not read is asked for again."""
+    note_id, cookie_used = candidate.note_id, item.cookie_used
     if item.data is not None:
-        return Collected(note_id=candidate.note_id, note=item.data, cookie_used=item.cookie_used)
-    return Failed.read(item.error or _NO_ANSWER, note_id=candidate.note_id, cookie_used=item.cookie_used)
-
-
-def _put_off(candidate: LeasedCandidate, item: BatchItem[Note]) -> Result:
-    error = item.error or _NO_ANSWER
-    return Repeated(note_id=candidate.note_id, code=error.code, cookie_used=item.cookie_used, captcha=error.captcha)
+        return Collected(note_id=note_id, note=item.data, cookie_used=cookie_used)
+    return Failed(note_id=note_id, error=item.error or _NO_ANSWER, cookie_used=cookie_used, is_repeated=is_repeated)

@@ -8,27 +8,31 @@ error, `write` stores the results, and `jobs` decides when a workflow is due.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 from tidings.collect.crawl.crawler import Crawler
-from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode, next_delay
+from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode
 from tidings.collect.run.batch import BatchReader
 from tidings.collect.run.comments import CommentReader
-from tidings.collect.run.execution import Work, execute
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
-from tidings.collect.run.search import KeywordSearcher
+from tidings.collect.run.search import search_keyword
+from tidings.collect.run.tries import Tries
 from tidings.collect.write.comments.stage import CommentStage
 from tidings.collect.write.keywords import Keyword, Keywords
 from tidings.collect.write.values import BATCH_SIZE, Recovered, Settled, SettledAction
 from tidings.collect.write.writer import Writer
-from tidings.core.executions import Execution, Executions, ExecutionStatus
+from tidings.core.executions import Execution, ExecutionLostError, Executions, ExecutionStatus
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
-from tidings.core.stop import Stop
+from tidings.core.stop import Stop, StopRequestedError
 
 DISCOVER: Final = "discover"
+# Returns the execution's final status; None lets the writer derive it from the failures that it counted.
+_Work = Callable[[Execution], Awaitable[ExecutionStatus | None]]
 
 _log = get_logger(__name__)
 
@@ -38,6 +42,7 @@ def name_collect(platform: str) -> str:
     return f"collect:{platform}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectRunner:
     """Runs the workflows. Each execution has a request id of its own, which its log lines and records carry.
 
@@ -45,34 +50,23 @@ class CollectRunner:
     lost its lock writes nothing more.
     """
 
-    def __init__(
-        self,
-        *,
-        crawler: Crawler,
-        writer: Writer,
-        comments: CommentStage,
-        keywords: Keywords,
-        executions: Executions,
-        batch_size: int = BATCH_SIZE,
-        backoff: Sequence[timedelta] = BACKOFF,
-        retries: Mapping[ErrorCode, int] | None = None,
-    ) -> None:
-        self._crawler = crawler
-        self._writer = writer
-        self._comments = comments
-        self._keywords = keywords
-        self._executions = executions
-        self._batch_size = batch_size
-        self._backoff = backoff
-        self._retries = retries or {}
-        self._searcher = KeywordSearcher(crawler, writer, find_delay=self._find_delay)
+    crawler: Crawler
+    writer: Writer
+    comments: CommentStage
+    keywords: Keywords
+    executions: Executions
+    # Candidates in a lease.
+    batch_size: int = BATCH_SIZE
+    # The waits before retries, and retries of codes that differ from the table.
+    backoff: Sequence[timedelta] = BACKOFF
+    retries: Mapping[ErrorCode, int] = field(default_factory=dict)
 
     async def discover(
         self, stop: Stop, *, on_progress: Callable[[SearchReport], None] = lambda _: None
     ) -> DiscoverReport:
         """Search every enabled keyword, platforms in parallel."""
         by_platform: dict[str, list[Keyword]] = defaultdict(list)
-        for keyword in await self._keywords.list_enabled():
+        for keyword in await self.keywords.list_enabled():
             by_platform[keyword.platform].append(keyword)
         if not by_platform:
             return DiscoverReport()
@@ -105,8 +99,8 @@ class CollectRunner:
 
         Records of a killed process are freed first, because no service may be running that would do it.
         """
-        await self._writer.recover()
-        due = [name for name in await self._writer.find_due_platforms() if platform in (None, name)]
+        await self.writer.recover()
+        due = [name for name in await self.writer.find_due_platforms() if platform in (None, name)]
         outcomes = await asyncio.gather(
             *(self._collect_platform(name, stop=stop, on_progress=on_progress) for name in due), return_exceptions=True
         )
@@ -114,7 +108,7 @@ class CollectRunner:
 
     async def recover(self) -> Recovered:
         """Free the records of dead executions. Needs no lock, so nothing can block it."""
-        return await self._writer.recover()
+        return await self.writer.recover()
 
     async def _search_platform(
         self,
@@ -126,13 +120,13 @@ class CollectRunner:
     ) -> None:
         """Search the keywords of a platform in turn. A platform that is paused, that blocks this machine or that has no
         usable cookie skips the rest."""
-        platform, pauses = keywords[0].platform, self._writer.pauses
+        platform, pauses, tries = keywords[0].platform, self.writer.pauses, self._make_tries(execution, stop)
         is_paused = platform in await pauses.list_names()
         for keyword in keywords:
             if is_paused:
                 on_search(SearchReport(platform=keyword.platform, keyword=keyword.keyword, skipped=True))
                 continue
-            search = await self._searcher.search(execution, keyword, stop=stop)
+            search = await search_keyword(tries, keyword)
             is_paused = search.code is not None and (
                 RULES[search.code].action is Action.PAUSE or platform in await pauses.list_names()
             )
@@ -153,18 +147,16 @@ class CollectRunner:
 
         async def work(execution: Execution) -> ExecutionStatus | None:
             nonlocal comments
-            reader = BatchReader(self._crawler, self._writer, execution=execution, find_delay=self._find_delay)
-            pages = CommentReader(
-                self._crawler, self._writer, self._comments, execution=execution, find_delay=self._find_delay
-            )
+            tries = self._make_tries(execution, stop)
+            reader, pages = BatchReader(tries), CommentReader(tries, self.comments)
             while True:
                 stop.check()
-                leased = await self._writer.lease(execution, limit=self._batch_size, platform=platform)
+                leased = await self.writer.lease(execution, limit=self.batch_size, platform=platform)
                 # Stop after a batch without a request: the next one would be the same.
-                if leased and not await reader.read(leased, stop=stop, on_settled=count):
+                if leased and not await reader.read(leased, on_settled=count):
                     break
                 # New notes come first, so check the candidates after each page.
-                page = None if leased else await pages.read_page(platform, stop=stop)
+                page = None if leased else await pages.read_page(platform)
                 if not leased and page is None:
                     break
                 comments += 0 if page is None else page.stored
@@ -175,11 +167,68 @@ class CollectRunner:
         _log_end(ended, comments=comments, **{action.value: count for action, count in counts.items()})
         return CollectReport(platform=platform, ended=ended, counts=dict(counts), comments=comments)
 
-    async def _execute(self, workflow: str, work: Work, *, stop: Stop) -> EndedExecution:
-        return await execute(workflow, work, writer=self._writer, executions=self._executions, stop=stop)
+    def _make_tries(self, execution: Execution, stop: Stop) -> Tries:
+        return Tries(
+            crawler=self.crawler,
+            writer=self.writer,
+            execution=execution,
+            stop=stop,
+            backoff=self.backoff,
+            retries=self.retries,
+        )
 
-    def _find_delay(self, code: ErrorCode, retry: int) -> timedelta | None:
-        return next_delay(code, retry=retry, backoff=self._backoff, retries=self._retries)
+    async def _execute(self, workflow: str, work: _Work, *, stop: Stop) -> EndedExecution:
+        """Do the work as one execution with a request id of its own. If another execution holds the lock, do nothing.
+
+        The execution ends as `interrupted` if the work raises StopRequestedError or is cancelled, and as `failed` with
+        a reason if it raises anything else. A lost execution is left as it is. Raises database errors from outside the
+        work.
+        """
+        with request_id_scope() as request_id:
+            acquired = await self.writer.acquire(workflow)
+            execution, status, reason = acquired.execution, ExecutionStatus.RUNNING, acquired.reason
+            if execution is None:
+                _log.info("workflow.busy", workflow=workflow, reason=reason)
+            else:
+                try:
+                    status, reason = await self._work_and_finish(execution, work, stop)
+                except ExecutionLostError as error:
+                    status, reason = ExecutionStatus.INTERRUPTED, str(error)
+                    _log.warning("workflow.lost", workflow=workflow, execution=execution.public_id)
+            return EndedExecution(
+                workflow=workflow,
+                execution_id=acquired.execution_id,
+                request_id=request_id,
+                status=status,
+                reason=reason,
+            )
+
+    async def _work_and_finish(
+        self, execution: Execution, work: _Work, stop: Stop
+    ) -> tuple[ExecutionStatus, str | None]:
+        """The execution's final status, and the reason if it did not succeed. Raises ExecutionLostError."""
+
+        async def finish(
+            status: ExecutionStatus | None, reason: str | None = None
+        ) -> tuple[ExecutionStatus, str | None]:
+            result = None if reason is None else {"errors": [reason]}
+            return (await self.writer.finish(execution, status=status, result=result)).status, reason
+
+        try:
+            async with self.executions.keep_alive(execution, heartbeat=self.writer.heartbeat):
+                status = await work(execution)
+        except StopRequestedError:
+            return await finish(ExecutionStatus.INTERRUPTED, stop.reason)
+        except ExecutionLostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the lock must be released after any error
+            _log.exception("workflow.failed", workflow=execution.workflow_name, execution=execution.public_id)
+            return await finish(ExecutionStatus.FAILED, f"it ended early: {type(error).__name__}")
+        except asyncio.CancelledError:
+            with suppress(ExecutionLostError):
+                await finish(ExecutionStatus.INTERRUPTED, "the process cancelled it")
+            raise
+        return await finish(status)
 
 
 async def _run_all(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:

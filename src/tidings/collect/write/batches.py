@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
 from tidings.collect.crawl.cookies.table import Cookie, read_cookies
+from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.errors import OUTAGES, RULES, ErrorCode
 from tidings.collect.status.queries import PauseCause
 from tidings.collect.write.values import Failed, WriterLimits
@@ -53,25 +54,26 @@ class BatchProgress:
         If a note fails alone for a second time, although the platform answered another request in between, the note is
         at fault.
         """
-        if failure.blocked:
+        error = failure.error
+        if error.blocked:
             return True
-        can_be = failure.captcha or (failure.code in OUTAGES and failure.retry_after is None)
-        if not can_be or not failure.asked or self.is_answered:
+        can_be = error.captcha or (error.code in OUTAGES and error.retry_after is None)
+        if not can_be or not error.asked or self.is_answered:
             return False
-        if self.size > 1 or self.is_probe or is_paused or failure.code is ErrorCode.NETWORK_ERROR:
+        if self.size > 1 or self.is_probe or is_paused or error.code is ErrorCode.NETWORK_ERROR:
             return True
         return before.last_error_code not in {*OUTAGES, ErrorCode.COOKIE_INVALID}
 
 
 def is_answer(failure: Failed) -> bool:
     """Whether the platform answered about the note itself."""
-    return failure.asked and RULES[failure.code].gives_up
+    return failure.error.asked and RULES[failure.error.code].gives_up
 
 
-def find_cause(outages: Iterable[Failed]) -> tuple[PauseCause, Failed] | None:
-    """The cause for which these outages pause their platform, and the failure that shows it. A captcha pauses a
-    platform only when no cookie is left."""
-    found = {_name_cause(each): each for each in outages if not each.captcha}
+def find_cause(outages: Iterable[Failed]) -> tuple[PauseCause, ErrorInfo] | None:
+    """The cause for which these outages pause their platform, and the error that shows it. A captcha pauses a platform
+    only when no cookie is left."""
+    found = {_name_cause(each.error): each.error for each in outages if not each.error.captcha}
     return next(((cause, found[cause]) for cause in PauseCause if cause in found), None)
 
 
@@ -104,8 +106,8 @@ def _count_uses_left(cookie: Cookie, *, at: datetime) -> int:
     return cookie.daily_limit - state.daily_used if state.status is CookieStatus.ACTIVE else 0
 
 
-def _name_cause(failure: Failed) -> PauseCause:
-    if failure.blocked:
+def _name_cause(error: ErrorInfo) -> PauseCause:
+    if error.blocked:
         return PauseCause.BLOCKED
-    is_network = failure.code in (ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT_ERROR)
+    is_network = error.code in (ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT_ERROR)
     return PauseCause.NETWORK if is_network else PauseCause.PLATFORM

@@ -1,15 +1,12 @@
 """Which rows changed, for the mirror: recorded in the transaction that changes them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.mirror_tables import mirror_outbox
-from tidings.collect.tables import candidates, sources
 from tidings.collect.write.leases import Key
-from tidings.collect.write.values import Settled
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 
@@ -27,17 +24,3 @@ class ChangeLog:
             common = {"table_name": table_name, "created_at": to_milliseconds(at)}
             rows = [common | {"platform": platform, "note_id": note_id} for platform, note_id in keys]
             await connection.execute(self._database.insert(mirror_outbox), rows)
-
-    async def record_settled(
-        self,
-        connection: AsyncConnection,
-        platform: str,
-        settled: Sequence[Settled],
-        *,
-        held: Mapping[str, Any],
-        at: datetime,
-    ) -> None:
-        """These candidates and their sources changed."""
-        await self.record(connection, candidates.name, [(platform, note_id) for note_id in held], at=at)
-        changed = [(platform, each.source_key) for each in settled if each.source_key is not None]
-        await self.record(connection, sources.name, changed, at=at)

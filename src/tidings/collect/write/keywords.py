@@ -35,16 +35,6 @@ class RefreshPlan:
         return f"{write_duration(self.every)} / {write_duration(self.period)}"
 
 
-@dataclass(frozen=True, slots=True)
-class FollowUp:
-    """What a keyword wants after its notes are collected."""
-
-    # None: they are read once.
-    refresh: RefreshPlan | None
-    # How many comments of each are wanted; 0: none.
-    comments: int
-
-
 # Ends the refreshes of a keyword.
 NO_REFRESH: Final = RefreshPlan(timedelta(0), timedelta(0))
 
@@ -199,11 +189,6 @@ async def record_search(
     )
 
 
-def read_follow_up(held: Any) -> FollowUp:
-    """What the keyword of a held candidate asks for; nothing if it is not watched."""
-    return FollowUp(_read_plan(held), held.comments or 0)
-
-
 def check_comments(wanted: int | None) -> None:
     """Raises CrawlError for a number of comments that no keyword can ask for."""
     if wanted is not None and not 0 <= wanted <= MOST_COMMENTS:
@@ -233,7 +218,8 @@ def _describe_plan(plan: RefreshPlan) -> dict[str, int | None]:
     return {"refresh_every": plan.every // _MILLISECOND, "refresh_for": plan.period // _MILLISECOND}
 
 
-def _read_plan(row: Any) -> RefreshPlan | None:
+def read_plan(row: Any) -> RefreshPlan | None:
+    """The plan of a keyword, or of the keyword of a held candidate; None if it is not watched."""
     if row.refresh_every is None:
         return None
     return RefreshPlan(row.refresh_every * _MILLISECOND, (row.refresh_for or row.refresh_every) * _MILLISECOND)
@@ -245,7 +231,7 @@ def _read_keyword(row: Any) -> Keyword:
         platform=row.platform,
         keyword=row.keyword,
         pages=row.pages,
-        refresh=_read_plan(row),
+        refresh=read_plan(row),
         comments=row.comments or 0,
         enabled=row.enabled,
         last_run_at=read_timestamp(row.last_run_at),

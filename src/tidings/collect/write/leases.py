@@ -2,7 +2,8 @@
 one step of a transaction that the caller has begun and guarded. `recovery` frees what dead executions hold.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.tables import (
     CandidateStatus,
     candidates,
@@ -34,7 +36,7 @@ from tidings.collect.tables import (
     watched_keywords,
     write_pending_platforms,
 )
-from tidings.collect.write.values import LeasedCandidate, NewCandidate, make_storable, write_meta
+from tidings.collect.write.values import LONGEST_ERROR, LeasedCandidate, NewCandidate, make_storable, write_meta
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.db.direct_statement import DirectStatement, among, bind_texts
@@ -42,6 +44,8 @@ from tidings.core.executions import Execution
 
 Key = tuple[str, str]
 
+# The columns that the result of every record sets, beside those that a table adds.
+_SETTLED: Final = ("status", "retry_count", "due_at", "last_error_code", "last_error", "exec_meta")
 _is_paused: Final = exists().where(platform_pauses.c.platform == bindparam("of_platform"))
 
 
@@ -59,6 +63,7 @@ class LeasedTable:
         *,
         shown: Sequence[str],
         held: Sequence[Any],
+        settled: Sequence[str] = (),
         joined: FromClause | None = None,
     ) -> None:
         self.table = table
@@ -98,6 +103,11 @@ class LeasedTable:
             .order_by(id_column)
             .with_for_update(of=table)
         )
+        self.settle = (
+            update(table)
+            .where(self.is_processing, table.c.platform == bindparam("of_platform"), id_column == bindparam("of_id"))
+            .values(processing_lock=None, locked_at=None, **{n: bindparam(f"new_{n}") for n in (*_SETTLED, *settled)})
+        )
         pending = write_pending_platforms(table.name)
         self.find_pending_platforms = text(
             f"WITH RECURSIVE {pending} SELECT platform FROM pending WHERE platform IS NOT NULL"
@@ -129,6 +139,7 @@ CANDIDATES: Final = LeasedTable(
     candidates,
     candidates.c.note_id,
     shown=LeasedCandidate.__slots__,
+    settled=("refresh_at", "updated_at"),
     held=(
         *(candidates.c[name] for name in ("retry_count", "source_keyword", "last_error_code", "refresh_at")),
         *(watched_keywords.c[name] for name in ("refresh_every", "refresh_for", "comments")),
@@ -154,7 +165,8 @@ THREADS: Final = LeasedTable(
     comment_threads,
     comment_threads.c.note_id,
     shown=("platform", "note_id", "note_url", "cursor", "wanted", "found", "retry_count", "source_keyword"),
-    held=(comment_threads.c.wanted, comment_threads.c.found, comment_threads.c.retry_count),
+    settled=("found", "cursor", "updated_at"),
+    held=tuple(comment_threads.c[name] for name in ("wanted", "found", "cursor", "retry_count")),
 )
 LEASED_TABLES: Final = (CANDIDATES, SOURCES, THREADS)
 
@@ -316,14 +328,57 @@ async def requeue_failed(
     return await _make_due(connection, chosen, at=at)
 
 
-async def find_held(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settling:
+    """What the steps of one transaction share that writes the results of leased records."""
+
+    connection: AsyncConnection
+    database: Database
+    execution: Execution
+    platform: str
+    at: datetime
+    of: LeasedTable
+    # The records that the execution still holds, by id. They stay locked until the transaction ends.
+    held: Mapping[str, Any]
+
+    @property
+    def now(self) -> int:
+        """In milliseconds."""
+        return to_milliseconds(self.at)
+
+    def describe(
+        self, record_id: str, *, error: ErrorInfo | None, cookie_used: str | None = None, **values: Any
+    ) -> dict[str, Any]:
+        """The result of a record, for `write`. `values`: further columns."""
+        columns = {
+            **values,
+            **self.of.touch(self.now),
+            "last_error_code": None if error is None else error.code.value,
+            "last_error": None if error is None else make_storable(error.message)[:LONGEST_ERROR],
+            "exec_meta": write_meta(self.execution, cookie_used=cookie_used),
+        }
+        named = {"of_platform": self.platform, "of_id": record_id}
+        return named | {f"new_{name}": value for name, value in columns.items()}
+
+    async def write(self, results: Sequence[Mapping[str, Any]]) -> None:
+        """Write what `describe` returned, and release these records."""
+        if results:
+            await self.connection.execute(self.of.settle, results)
+
+
+async def begin_settling(
     connection: AsyncConnection,
+    database: Database,
     execution: Execution,
     *,
     platform: str,
-    note_ids: Collection[str],
+    ids: Collection[str],
+    at: datetime,
     of: LeasedTable = CANDIDATES,
-) -> dict[str, Any]:
-    """The records among these that the execution still holds, by id, locked until the transaction ends."""
-    values = {"lock": execution.public_id, "of_platform": platform, "ids": bind_texts(note_ids)}
-    return {row.id: row for row in await of.find_held.run(connection, values)}
+) -> Settling:
+    """Lock those of these records that the execution still holds."""
+    values = {"lock": execution.public_id, "of_platform": platform, "ids": bind_texts(ids)}
+    held = {row.id: row for row in await of.find_held.run(connection, values)}
+    return Settling(
+        connection=connection, database=database, execution=execution, platform=platform, at=at, of=of, held=held
+    )

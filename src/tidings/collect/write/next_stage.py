@@ -9,48 +9,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, update
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from tidings.collect.errors import ErrorCode
+from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.tables import sources
-from tidings.collect.write.leases import SOURCES, find_due_platforms, find_held, lease_records
-from tidings.collect.write.values import (
-    BATCH_SIZE,
-    LONGEST_ERROR,
-    Failed,
-    Settled,
-    StageAction,
-    WriterLimits,
-    judge_failure,
-    make_storable,
-    write_meta,
-)
+from tidings.collect.write.leases import SOURCES, Settling, begin_settling, find_due_platforms, lease_records
+from tidings.collect.write.results import log_settled
+from tidings.collect.write.values import BATCH_SIZE, Failed, StageAction, WriterLimits, judge_failure
 from tidings.collect.write.writer import Writer
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.executions import Execution, Executions
 from tidings.core.logs.logger import get_logger
 
 _log = get_logger(__name__)
-
-_set_settled = (
-    update(sources)
-    .where(
-        SOURCES.is_processing,
-        sources.c.platform == bindparam("of_platform"),
-        sources.c.idempotency_key == bindparam("of_key"),
-    )
-    .values(
-        status=bindparam("new_status"),
-        processing_lock=None,
-        locked_at=None,
-        retry_count=bindparam("new_count"),
-        due_at=bindparam("new_due"),
-        last_error_code=bindparam("code"),
-        last_error=bindparam("message"),
-        exec_meta=bindparam("new_meta"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +45,7 @@ class SourceResult:
 
     idempotency_key: str
     # None if it is done.
-    code: ErrorCode | None = None
-    # For a person.
-    message: str = ""
+    error: ErrorInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,28 +94,30 @@ class NextStage:
         at = self._clock.now()
         first = {each.idempotency_key: each for each in reversed(results)}
         async with self._executions.guard(execution) as connection:
-            held = await find_held(connection, execution, platform=platform, note_ids=first, of=SOURCES)
-            settled = [self._judge(each, held.get(key), at=at) for key, each in first.items()]
-            mine = [each for each in settled if each.action is not StageAction.LOST]
-            await self._write(connection, execution, platform, mine, results=first, at=at)
+            step = await begin_settling(
+                connection, self._executions.database, execution, platform=platform, ids=first, at=at, of=SOURCES
+            )
+            settled = {key: self._judge(step, each) for key, each in first.items()}
+            mine = [settled[key] for key in step.held]
+            await step.write([_describe(step, each, first[each.idempotency_key]) for each in mine])
+            await self._writer.changes.record(connection, sources.name, [(platform, key) for key in step.held], at=at)
             await self._executions.count_items(
                 connection,
                 execution,
                 processed=sum(each.action is StageAction.DONE for each in mine),
                 failed=sum(each.action in (StageAction.RETRY, StageAction.FAILED) for each in mine),
             )
-        _log.info("sources.settled", platform=platform, count=len(mine), execution=execution.public_id)
-        by_key = {each.idempotency_key: each for each in settled}
-        return [by_key[key] for key in dict.fromkeys(each.idempotency_key for each in results)]
+        log_settled("sources.settled", step, (each.action for each in settled.values()))
+        return [settled[key] for key in dict.fromkeys(each.idempotency_key for each in results)]
 
-    def _judge(self, result: SourceResult, held: Any, *, at: datetime) -> SettledSource:
-        key = result.idempotency_key
+    def _judge(self, step: Settling, result: SourceResult) -> SettledSource:
+        key, held = result.idempotency_key, step.held.get(result.idempotency_key)
         if held is None:
             return SettledSource(idempotency_key=key, action=StageAction.LOST)
-        if result.code is None:
+        if result.error is None:
             return SettledSource(idempotency_key=key, action=StageAction.DONE, retry_count=held.retry_count)
-        failure = Failed(note_id=key, code=result.code, message=result.message)
-        judged: Settled = judge_failure(failure, retry_count=held.retry_count, at=at, limits=self._limits)
+        failure = Failed(note_id=key, error=result.error)
+        judged = judge_failure(failure, retry_count=held.retry_count, at=step.at, limits=self._limits)
         return SettledSource(
             idempotency_key=key,
             action=StageAction(judged.action.value),
@@ -156,36 +125,15 @@ class NextStage:
             retry_at=judged.retry_at,
         )
 
-    async def _write(
-        self,
-        connection: AsyncConnection,
-        execution: Execution,
-        platform: str,
-        settled: Sequence[SettledSource],
-        *,
-        results: Mapping[str, SourceResult],
-        at: datetime,
-    ) -> None:
-        if not settled:
-            return
-        rows = []
-        for each in settled:
-            result = results[each.idempotency_key]
-            rows.append(
-                {
-                    "of_platform": platform,
-                    "of_key": each.idempotency_key,
-                    "new_status": each.action.status,
-                    "new_count": each.retry_count,
-                    "new_due": to_milliseconds(each.retry_at or at),
-                    "code": None if result.code is None else result.code.value,
-                    "message": make_storable(result.message)[:LONGEST_ERROR] or None,
-                    "new_meta": write_meta(execution),
-                }
-            )
-        await connection.execute(_set_settled, rows)
-        keys = [(platform, each.idempotency_key) for each in settled]
-        await self._writer.changes.record(connection, sources.name, keys, at=at)
+
+def _describe(step: Settling, settled: SettledSource, result: SourceResult) -> dict[str, Any]:
+    return step.describe(
+        settled.idempotency_key,
+        status=settled.action.status,
+        retry_count=settled.retry_count,
+        due_at=to_milliseconds(settled.retry_at or step.at),
+        error=result.error,
+    )
 
 
 def _read_leased(row: Any) -> LeasedSource:

@@ -12,12 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
 from tidings.collect.crawl.cookies.table import read_cookies
+from tidings.collect.crawl.envelope import ErrorInfo, make_error
 from tidings.collect.errors import LONGEST_RETRY_AFTER, ErrorCode
 from tidings.collect.status.queries import PauseCause, PlatformPause, list_pauses, read_pause
 from tidings.collect.tables import platform_pauses
 from tidings.collect.write.batches import BatchProgress, find_cause, is_answer
+from tidings.collect.write.leases import Settling
 from tidings.collect.write.recovery import update_free
-from tidings.collect.write.values import Collected, CookieUse, Failed, Failure, make_storable
+from tidings.collect.write.values import Collected, CookieUse, Failed, make_storable
 from tidings.core.backoff import Backoff
 from tidings.core.clock import CLOCK_TOLERANCE, Clock, to_milliseconds
 from tidings.core.db.database import Database
@@ -40,20 +42,16 @@ class PlatformVerdict:
     batch: BatchProgress
     # Whether the platform answered although it is paused.
     ends_pause: bool
-    # Why the platform is paused now, and the failure that shows it.
-    pause: tuple[PauseCause, Failed] | None
+    # Why the platform is paused now, and the error that shows it.
+    pause: tuple[PauseCause, ErrorInfo] | None
 
 
 def judge_batch(
-    collected: Sequence[Collected],
-    failures: Sequence[Failed],
-    *,
-    platform: str,
-    held: Mapping[str, Any],
-    progress: Mapping[str, Any],
+    step: Settling, collected: Sequence[Collected], failures: Sequence[Failed], *, progress: Mapping[str, Any]
 ) -> PlatformVerdict:
-    """What these results say about their platform. `held` are the candidates that the execution holds."""
-    batch = BatchProgress.read(progress, platform, held=len(held))
+    """What these results say about their platform."""
+    held = step.held
+    batch = BatchProgress.read(progress, step.platform, held=len(held))
     mine = [each for each in failures if each.note_id in held]
     is_paused = any(row.is_paused for row in held.values())
     is_answered = any(each.note_id in held for each in collected) or any(is_answer(each) for each in mine)
@@ -131,14 +129,14 @@ class PlatformPauses:
         await self.judge_captchas(connection, uses, at=at)
 
     async def judge_answer(
-        self, connection: AsyncConnection, platform: str, failure: Failure | None, *, at: datetime
+        self, connection: AsyncConnection, platform: str, error: ErrorInfo | None, *, at: datetime
     ) -> None:
         """Pause a platform that blocked a request or was not reached; end the pause if the request succeeded."""
-        if failure is None:
+        if error is None:
             await self.end(connection, platform)
-        elif failure.asked and (failure.blocked or failure.code is ErrorCode.NETWORK_ERROR):
-            cause = PauseCause.BLOCKED if failure.blocked else PauseCause.NETWORK
-            await self._record(connection, platform, cause, failure, at=at)
+        elif error.asked and (error.blocked or error.code is ErrorCode.NETWORK_ERROR):
+            cause = PauseCause.BLOCKED if error.blocked else PauseCause.NETWORK
+            await self._record(connection, platform, cause, error, at=at)
 
     async def judge_captchas(self, connection: AsyncConnection, uses: Iterable[CookieUse], *, at: datetime) -> None:
         """Pause a platform that asked its last active cookie for a captcha, at least until a cookie has cooled. The
@@ -151,8 +149,8 @@ class PlatformPauses:
                 continue
             cooled = min((each.cooling_until - at for each in states if each.cooling_until), default=None)
             message = f"{platform} asks every cookie for a captcha"
-            failure = Failure(code=ErrorCode.COOKIE_INVALID, message=message, captcha=True, retry_after=cooled)
-            await self._record(connection, platform, PauseCause.CAPTCHA, failure, at=at)
+            error = make_error(ErrorCode.COOKIE_INVALID, message, captcha=True, retry_after=cooled)
+            await self._record(connection, platform, PauseCause.CAPTCHA, error, at=at)
 
     async def clamp_future(self, connection: AsyncConnection, *, at: datetime) -> int:
         """End waits until times in the future that a wrong clock wrote. Returns how many."""
@@ -162,19 +160,19 @@ class PlatformPauses:
         return (await connection.execute(statement)).rowcount
 
     async def _record(
-        self, connection: AsyncConnection, platform: str, cause: PauseCause, failure: Failure, *, at: datetime
+        self, connection: AsyncConnection, platform: str, cause: PauseCause, error: ErrorInfo, *, at: datetime
     ) -> None:
         """Pause a platform, or pause it longer after a probe that failed. A platform that is paused now stays so."""
         before = await self.lock(connection, platform)
         if before is not None and before.until > at:
             return
         failures = 1 if before is None else before.failures + 1
-        wait = PAUSES.next_delay(failures, at_least=failure.retry_after)
+        wait = PAUSES.next_delay(failures, at_least=error.wait)
         assert wait is not None  # noqa: S101 - it never gives up
         wait = min(wait, LONGEST_PAUSE)
         values = {
             "cause": cause.value,
-            "message": make_storable(failure.message or failure.code.value)[:_LONGEST_MESSAGE],
+            "message": make_storable(error.message or error.code.value)[:_LONGEST_MESSAGE],
             "failures": failures,
             "paused_until": to_milliseconds(at + wait),
             "probed_at": None,

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Final
 
 from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.errors import BACKOFF, LONGEST_RETRY_AFTER, RULES, Action, ErrorCode
@@ -113,61 +113,24 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Why a request to a platform failed."""
-
-    code: ErrorCode
-    # For a person.
-    message: str = ""
-    # Whether the platform asked for a captcha.
-    captcha: bool = False
-    # Whether the platform blocks this machine for now.
-    blocked: bool = False
-    # False if the request still waited for a cookie, a turn or the database.
-    asked: bool = True
-    # How long the platform or site asks us to wait.
-    retry_after: timedelta | None = None
-
-    @classmethod
-    def read(cls, error: ErrorInfo, **more: Any) -> Self:
-        """The failure that an answer of the crawl API describes. `more`: the fields of a subclass."""
-        return cls(
-            code=error.code,
-            message=error.message,
-            captcha=error.captcha,
-            blocked=error.blocked,
-            asked=error.asked,
-            retry_after=None if error.retry_after is None else timedelta(seconds=error.retry_after),
-            **more,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed(Failure):
+class Failed:
     """The note of a candidate was not read, after all retries that the rule of its code allows."""
 
     note_id: str
+    error: ErrorInfo
     # The name of the cookie of the last try, if its use has not been counted yet.
     cookie_used: str | None = None
+    # It is asked for again: only the use of the cookie is recorded.
+    is_repeated: bool = False
 
     @property
     def counts(self) -> bool:
         """Whether the note itself can be at fault."""
-        is_own = self.asked and not self.blocked and self.retry_after is None
-        return is_own and RULES[self.code].action is not Action.PAUSE
+        is_own = self.error.asked and not self.error.blocked and self.error.retry_after is None
+        return is_own and RULES[self.error.code].action is not Action.PAUSE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeated:
-    """The note of a candidate was not read and is asked for again. Only the use of the cookie is recorded."""
-
-    note_id: str
-    code: ErrorCode
-    cookie_used: str | None = None
-    captcha: bool = False
-
-
-Result = Collected | Failed | Repeated
+Result = Collected | Failed
 
 
 class SettledAction(StrEnum):
@@ -254,13 +217,13 @@ class CookieUse:
     captcha: bool = False
 
 
-def list_uses(cookie_used: str | None, failure: Failure | Repeated | ErrorInfo | None) -> list[CookieUse]:
+def list_uses(cookie_used: str | None, error: ErrorInfo | None) -> list[CookieUse]:
     """The cookie use of one try; empty if it needed no cookie or got none."""
     if cookie_used is None:
         return []
-    if failure is None:
+    if error is None:
         return [CookieUse(cookie_name=cookie_used)]
-    return [CookieUse(cookie_name=cookie_used, code=failure.code, captcha=failure.captcha)]
+    return [CookieUse(cookie_name=cookie_used, code=error.code, captcha=error.captcha)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,11 +256,11 @@ def judge_failure(
     """The result of a failed candidate with this many failures before. `is_outage`: no request of its batch was
     answered, so it is released uncounted, like one whose failure has another cause."""
     if is_outage or not failure.counts:
-        due_at = at + min(failure.retry_after or timedelta(0), LONGEST_RETRY_AFTER)
+        due_at = at + min(failure.error.wait or timedelta(0), LONGEST_RETRY_AFTER)
         return Settled(note_id=failure.note_id, action=SettledAction.RELEASED, retry_count=retry_count, retry_at=due_at)
     failures = retry_count + 1
     wait = Backoff(limits.backoff, most_retries=limits.most_retries).next_delay(failures)
-    if RULES[failure.code].gives_up or wait is None:
+    if RULES[failure.error.code].gives_up or wait is None:
         return Settled(note_id=failure.note_id, action=SettledAction.FAILED, retry_count=failures)
     return Settled(note_id=failure.note_id, action=SettledAction.RETRY, retry_count=failures, retry_at=at + wait)
 

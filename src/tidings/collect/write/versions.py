@@ -16,10 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.collect.archive.search import make_terms
 from tidings.collect.notes import Counts, Note
 from tidings.collect.tables import StageStatus, note_snapshots, note_terms, sources
+from tidings.collect.write.leases import Settling
 from tidings.collect.write.values import Collected, make_storable, write_meta
 from tidings.core.clock import from_milliseconds, to_milliseconds
-from tidings.core.db.database import Database
-from tidings.core.executions import Execution
 
 _set_counts = update(sources).where(sources.c.id == bindparam("of_id")).values(content=bindparam("new_content"))
 
@@ -63,15 +62,13 @@ def make_key(note_id: str, version: int = 1) -> str:
     return f"{note_id}_v{version}"
 
 
-async def find_latest(
-    connection: AsyncConnection, *, platform: str, note_ids: Sequence[str], lock: bool = False
-) -> dict[str, StoredVersion]:
+async def find_latest(step: Settling, note_ids: Sequence[str], *, lock: bool = False) -> dict[str, StoredVersion]:
     """The latest versions of these notes by note id. `lock`: they stay as they are until the transaction ends."""
     columns = (sources.c[name] for name in ("id", "note_id", "version", "content", "collected_at"))
-    statement = select(*columns).where(sources.c.platform == platform, sources.c.note_id.in_(note_ids))
+    statement = select(*columns).where(sources.c.platform == step.platform, sources.c.note_id.in_(note_ids))
     if lock:
         statement = statement.order_by(LOCK_ORDER).with_for_update()
-    rows = (await connection.execute(statement)).all() if note_ids else []
+    rows = (await step.connection.execute(statement)).all() if note_ids else []
     found: dict[str, StoredVersion] = {}
     for row in sorted(rows, key=lambda each: each.version):
         first = found.get(row.note_id)
@@ -80,41 +77,24 @@ async def find_latest(
     return found
 
 
-async def store_notes(
-    connection: AsyncConnection,
-    database: Database,
-    collected: Sequence[Collected],
-    *,
-    platform: str,
-    held: Mapping[str, Any],
-    execution: Execution,
-    at: datetime,
-) -> StoredNotes:
+async def store_notes(step: Settling, collected: Sequence[Collected]) -> StoredNotes:
     """Store the notes whose candidates the execution holds."""
-    rows = {
-        each.note_id: {
-            **_describe_source(each, platform=platform, at=at),
-            "source_keyword": held[each.note_id].source_keyword,
-            "exec_meta": write_meta(execution, cookie_used=each.cookie_used),
-            **_name_version(each.note_id, 1),
-        }
-        for each in collected
-        if each.note_id in held
-    }
+    mine = [each for each in collected if each.note_id in step.held]
+    rows = {each.note_id: _describe_source(step, each) for each in mine}
     # Nearly every note is new, so only for the others the versions are read.
-    created = await _insert_sources(connection, database, list(rows.values()))
+    created = await _insert_sources(step, list(rows.values()))
     others = [each.note_id for each in collected if each.note_id not in created]
-    latest = await find_latest(connection, platform=platform, note_ids=others, lock=True)
+    latest = await find_latest(step, others, lock=True)
     contents = {note_id: rows[note_id]["content"] for note_id in others if note_id in rows and note_id in latest}
     changed = [name for name, content in contents.items() if not latest[name].has_text_of(content)]
     for name in changed:
         rows[name] |= _name_version(name, latest[name].version + 1)
-    await _retire(connection, [latest[name].id for name in changed])
-    created |= await _insert_sources(connection, database, [rows[name] for name in changed])
-    updated = await _replace_counts(connection, {name: latest[name] for name in contents.keys() - changed}, contents)
-    mine = [each for each in collected if each.note_id in rows]
-    await _insert_terms(connection, database, {created[n.note_id]: n.note for n in mine if n.note_id in created})
-    await _take_snapshots(connection, database, mine, platform=platform, at=at)
+    await _retire(step.connection, [latest[name].id for name in changed])
+    created |= await _insert_sources(step, [rows[name] for name in changed])
+    same = {name: latest[name] for name in contents.keys() - changed}
+    updated = await _replace_counts(step.connection, same, contents)
+    await _insert_terms(step, {created[each.note_id]: each.note for each in mine if each.note_id in created})
+    await _take_snapshots(step, mine)
     keys = {name: rows[name]["idempotency_key"] for name in created}
     return StoredNotes(latest, created, keys | {name: make_key(name, latest[name].version) for name in updated})
 
@@ -130,18 +110,16 @@ async def _retire(connection: AsyncConnection, row_ids: Sequence[int]) -> None:
         await connection.execute(delete(note_terms).where(note_terms.c.source_id.in_(row_ids)))
 
 
-async def _insert_sources(
-    connection: AsyncConnection, database: Database, rows: Sequence[Mapping[str, Any]]
-) -> dict[str, int]:
+async def _insert_sources(step: Settling, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Insert sources. Returns the row ids of the new ones by note id."""
-    statement = database.insert_new(sources, sources.c.id, sources.c.note_id)
-    return {row.note_id: row.id for row in await statement.run_each(connection, rows)}
+    statement = step.database.insert_new(sources, sources.c.id, sources.c.note_id)
+    return {row.note_id: row.id for row in await statement.run_each(step.connection, rows)}
 
 
-async def _insert_terms(connection: AsyncConnection, database: Database, notes: Mapping[int, Note]) -> None:
+async def _insert_terms(step: Settling, notes: Mapping[int, Note]) -> None:
     """Add new sources to the full-text index, in the transaction that stores them."""
     rows = [{"source_id": row_id, "terms": make_terms(note)} for row_id, note in notes.items()]
-    await database.insert_new(note_terms).run_each(connection, rows)
+    await step.database.insert_new(note_terms).run_each(step.connection, rows)
 
 
 async def _replace_counts(
@@ -159,23 +137,21 @@ async def _replace_counts(
     return list(rows)
 
 
-async def _take_snapshots(
-    connection: AsyncConnection, database: Database, collected: Sequence[Collected], *, platform: str, at: datetime
-) -> None:
+async def _take_snapshots(step: Settling, collected: Sequence[Collected]) -> None:
     """Store the counts of this reading as a snapshot, unless all are unknown."""
     rows = [
-        {"platform": platform, "note_id": each.note_id, "taken_at": to_milliseconds(at), **each.note.counts.describe()}
+        {"platform": step.platform, "note_id": each.note_id, "taken_at": step.now, **each.note.counts.describe()}
         for each in collected
         if each.note.counts != Counts()
     ]
-    await database.insert_new(note_snapshots).run_each(connection, rows)
+    await step.database.insert_new(note_snapshots).run_each(step.connection, rows)
 
 
-def _describe_source(collected: Collected, *, platform: str, at: datetime) -> dict[str, Any]:
-    note, now = collected.note, to_milliseconds(at)
+def _describe_source(step: Settling, collected: Collected) -> dict[str, Any]:
+    note = collected.note
     published_at = None if note.published_at is None else to_milliseconds(note.published_at)
     return {
-        "platform": platform,
+        "platform": step.platform,
         "note_id": collected.note_id,
         "note_url": make_storable(note.url),
         "content": make_storable(json.dumps(note.describe(), ensure_ascii=False)),
@@ -183,10 +159,13 @@ def _describe_source(collected: Collected, *, platform: str, at: datetime) -> di
         "title": make_storable(note.title),
         "author_id": make_storable(note.author.author_id),
         "author_name": make_storable(note.author.name),
+        "source_keyword": step.held[collected.note_id].source_keyword,
         "published_at": published_at,
-        "dated_at": now if published_at is None else published_at,
+        "dated_at": step.now if published_at is None else published_at,
+        **_name_version(collected.note_id, 1),
         "status": StageStatus.PENDING.value,
         "retry_count": 0,
-        "due_at": now,
-        "collected_at": now,
+        "due_at": step.now,
+        "exec_meta": write_meta(step.execution, cookie_used=collected.cookie_used),
+        "collected_at": step.now,
     }

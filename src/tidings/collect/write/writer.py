@@ -16,8 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.candidate_counts import fold_counts
 from tidings.collect.crawl.cookies.states import CookieRules
+from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.pseudonyms import Pseudonyms
-from tidings.collect.tables import COLLECT, MIRROR, CandidateStatus, candidates
+from tidings.collect.tables import COLLECT, MIRROR, CandidateStatus, candidates, sources
 from tidings.collect.write.batches import BatchProgress, limit_batch, store_progress
 from tidings.collect.write.changes import ChangeLog
 from tidings.collect.write.cookies import clamp_future_states, judge_code, record_outcomes
@@ -28,8 +29,8 @@ from tidings.collect.write.leases import (
     LEASED_TABLES,
     THREADS,
     Key,
+    begin_settling,
     find_due_platforms,
-    find_held,
     insert_candidates,
     lease_candidates,
     queue_refreshes,
@@ -41,8 +42,9 @@ from tidings.collect.write.recovery import clamp_future_times, take_back_records
 from tidings.collect.write.results import (
     count_minute,
     count_tries,
+    find_error,
     is_pause,
-    list_held_uses,
+    list_uses_by_note,
     log_settled,
     refuse,
     split_results,
@@ -54,7 +56,6 @@ from tidings.collect.write.values import (
     Acquired,
     Added,
     CookieUse,
-    Failure,
     Finished,
     LeasedCandidate,
     NewCandidate,
@@ -158,17 +159,17 @@ class Writer:
         *,
         keyword_id: int | None = None,
         platform: str | None = None,
-        failure: Failure | None = None,
+        error: ErrorInfo | None = None,
         uses: Sequence[CookieUse] = (),
         continued: bool = False,
     ) -> Added:
         """Add the notes of a search as candidates, each once.
 
-        `keyword_id`, `failure` and `uses` record the search itself. `continued`: more pages of the search that was
+        `keyword_id`, `error` and `uses` record the search itself. `continued`: more pages of the search that was
         recorded last. `platform`: where it was; a success ends the platform's pause, a block pauses it. Notes whose id
         cannot be a key are left out and logged.
         """
-        at, code = self._clock.now(), None if failure is None else failure.code
+        at, code = self._clock.now(), None if error is None else error.code
         found, new = len(new), [each for each in new if each.is_nameable]
         if found > len(new):
             _log.warning("candidates.left_out", count=found - len(new), execution=execution.public_id)
@@ -179,7 +180,7 @@ class Writer:
                 await record_search(connection, keyword_id, **counts, code=code, continued=continued, at=at)
             await self.count_uses(connection, uses, at=at)
             if platform is not None:
-                await self.pauses.judge_answer(connection, platform, failure, at=at)
+                await self.pauses.judge_answer(connection, platform, error, at=at)
             await self._executions.count_items(
                 connection, execution, processed=len(created), failed=int(code is not None)
             )
@@ -258,28 +259,32 @@ class Writer:
         at = self._clock.now()
         async with self._executions.guard_progress(execution) as (connection, progress):
             note_ids = {each.note_id for each in results}
-            held = await find_held(connection, execution, platform=platform, note_ids=note_ids)
-            known: dict[str, Any] = {"platform": platform, "held": held, "execution": execution, "at": at}
-            verdict = judge_batch(collected, failures, platform=platform, held=held, progress=progress)
+            step = await begin_settling(connection, self._database, execution, platform=platform, ids=note_ids, at=at)
+            verdict = judge_batch(step, collected, failures, progress=progress)
             settled = [
-                *await write_collected(connection, self._database, collected, **known),
-                *await write_failed(connection, failures, **known, limits=self._limits, outages=verdict.outages),
+                *await write_collected(step, collected),
+                *await write_failed(step, failures, limits=self._limits, outages=verdict.outages),
             ]
-            paused = {*progress.get("paused", ()), *([platform] if is_pause(failures, held=held) else [])}
+            mine = [each for each in results if each.note_id in step.held]
+            paused = set(progress.get("paused", ()))
+            if is_pause(each for each in failures if each.note_id in step.held):
+                paused.add(platform)
             after = verdict.batch.store({**progress, "paused": sorted(paused)}, platform)
-            uses = list_held_uses(results, held=held)
+            uses = list_uses_by_note(mine)
             await self.record_uses(connection, uses, at=at)
             await self.pauses.record_verdict(connection, platform, verdict, uses=uses, at=at)
-            await self.changes.record_settled(connection, platform, settled, held=held, at=at)
+            await self.changes.record(connection, candidates.name, [(platform, name) for name in step.held], at=at)
+            changed = [(platform, each.source_key) for each in settled if each.source_key is not None]
+            await self.changes.record(connection, sources.name, changed, at=at)
             # Last, because other executions wait for these rows until the commit. A try that failed in an
             # outage lowers the success rate, although it does not count against its candidate.
-            processed = sum(each.action in _WRITTEN and each.note_id in held for each in settled)
+            processed = sum(each.action in _WRITTEN and each.note_id in step.held for each in settled)
             failed = sum(each.action in _COUNTED for each in settled)
             new = None if after == progress else after
             await self._executions.count_items(connection, execution, processed=processed, failed=failed, progress=new)
-            await count_tries(connection, platform, [each for each in results if each.note_id in held])
+            await count_tries(connection, platform, [find_error(each) for each in mine])
             await count_minute(connection, at=at, succeeded=processed, failed=failed + len(verdict.outages))
-        log_settled(execution, platform, settled)
+        log_settled("candidates.settled", step, (each.action for each in settled))
         return settled
 
     async def count_cookie_uses(self, execution: Execution, uses: Sequence[CookieUse]) -> None:

@@ -197,7 +197,7 @@ class AnsweredItem(CollectBody, Generic[Data]):
         """The failure of an item without data. `redact` removes secrets from a text."""
         assert self.error is not None  # noqa: S101 - the shape has one of the two
         error = self.error.to_error(self.error.code, redact=redact)
-        return Failed.read(error, note_id=note_id, cookie_used=self.cookie_used)
+        return Failed(note_id=note_id, error=error, cookie_used=self.cookie_used)
 
 
 class SettleItem(AnsweredItem[NoteDocument]):

@@ -6,28 +6,21 @@ Same locks, fencing, retries, pauses and recovery as for candidates; the rules a
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.comments import Comment
-from tidings.collect.errors import RULES, Action, ErrorCode
+from tidings.collect.errors import ErrorCode
 from tidings.collect.pseudonyms import Pseudonyms
-from tidings.collect.tables import comment_threads, comments
+from tidings.collect.tables import StageStatus, comments
 from tidings.collect.write.batches import store_progress
-from tidings.collect.write.comments.values import (
-    LeasedThread,
-    ReadComments,
-    SettledThread,
-    ThreadResult,
-)
-from tidings.collect.write.leases import THREADS, find_due_platforms, find_held, lease_records
-from tidings.collect.write.results import count_codes, count_minute
+from tidings.collect.write.leases import THREADS, Settling, begin_settling, find_due_platforms, lease_records
+from tidings.collect.write.results import count_minute, count_tries, find_error, is_pause, log_settled
 from tidings.collect.write.values import (
-    LONGEST_ERROR,
     LONGEST_NOTE_ID,
     Failed,
     StageAction,
@@ -50,6 +43,58 @@ _PAGE_READ: Final = frozenset({StageAction.MORE, StageAction.DONE})
 _PAGE_FAILED: Final = frozenset({StageAction.RETRY, StageAction.FAILED})
 
 _log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedThread:
+    """The comments of a note, leased to an execution for one page."""
+
+    platform: str
+    note_id: str
+    note_url: str
+    # The platform's cursor of the page; empty for the first.
+    cursor: str
+    # How many comments of the note are wanted, and how many the earlier pages had.
+    wanted: int
+    found: int
+    # Failed attempts so far.
+    retry_count: int
+    # The keyword that found the note first.
+    source_keyword: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadComments:
+    """A page of comments was read."""
+
+    note_id: str
+    comments: Sequence[Comment]
+    # The platform's cursor of the next page; None at the end.
+    cursor: str | None
+    cookie_used: str | None = None
+
+
+ThreadResult = ReadComments | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledThread:
+    """The result of one page."""
+
+    note_id: str
+    action: StageAction
+    # Comments of the page that are stored, and those among them that are new.
+    stored: int = 0
+    created: int = 0
+    # Failed attempts so far.
+    retry_count: int | None = None
+    # When the thread is due again.
+    retry_at: datetime | None = None
+
+    @property
+    def status(self) -> StageStatus | None:
+        """The thread's new status; None if this execution no longer holds it."""
+        return self.action.status
 
 
 class CommentStage:
@@ -111,160 +156,95 @@ class CommentStage:
         at = self._clock.now()
         first = {each.note_id: each for each in reversed(results)}
         async with self._executions.guard_progress(execution) as (connection, progress):
-            held = await find_held(connection, execution, platform=platform, note_ids=first, of=THREADS)
-            settled = []
-            for note_id, result in first.items():
-                if note_id not in held:
-                    settled.append(SettledThread(note_id=note_id, action=StageAction.LOST))
-                elif isinstance(result, ReadComments):
-                    settled.append(await self._store(connection, execution, platform, result, held[note_id], at=at))
-                else:
-                    settled.append(await self._fail(connection, execution, platform, result, held[note_id], at=at))
-            mine = [each for note_id, each in first.items() if note_id in held]
-            uses = [use for each in mine for use in list_uses(*_read_answer(each))]
+            step = await begin_settling(
+                connection, self._database, execution, platform=platform, ids=first, at=at, of=THREADS
+            )
+            settled = [await self._settle(step, each) for each in first.values()]
+            mine = [first[note_id] for note_id in step.held]
+            errors = [find_error(each) for each in mine]
+            uses = [use for each in mine for use in list_uses(each.cookie_used, find_error(each))]
             # Cookies before pauses, as in every transaction: two of them cannot deadlock.
             await self._writer.record_uses(connection, uses, at=at)
-            await self._judge_platform(connection, platform, mine, at=at)
+            for error in errors:
+                # An answer ends the pause of the platform; one that blocks or cannot be reached is paused.
+                await self._writer.pauses.judge_answer(connection, platform, error, at=at)
             await self._writer.pauses.judge_captchas(connection, uses, at=at)
-            if any(isinstance(each, Failed) and RULES[each.code].action is Action.PAUSE for each in mine):
+            if is_pause(mine):
                 paused = {**progress, "paused": sorted({*progress.get("paused", ()), platform})}
                 await store_progress(connection, execution, paused, before=progress)
-            await self._count(connection, execution, platform, mine, settled, at=at)
-        _log_settled(execution, platform, settled)
+            await count_tries(connection, platform, errors)
+            read, failed = (sum(each.action in of for each in settled) for of in (_PAGE_READ, _PAGE_FAILED))
+            await self._executions.count_items(connection, execution, processed=read, failed=failed)
+            # Last, because other executions wait for this row until the commit.
+            await count_minute(connection, at=at, succeeded=read, failed=failed)
+        stored = sum(each.stored for each in settled)
+        log_settled("comments.settled", step, (each.action for each in settled), stored=stored)
         return settled
 
-    async def _store(
-        self,
-        connection: AsyncConnection,
-        execution: Execution,
-        platform: str,
-        page: ReadComments,
-        before: Any,
-        *,
-        at: datetime,
-    ) -> SettledThread:
-        """Store a page: each comment once, with its present values, and the cursor of the next page."""
+    async def _settle(self, step: Settling, result: ThreadResult) -> SettledThread:
+        held = step.held.get(result.note_id)
+        if held is None:
+            return SettledThread(note_id=result.note_id, action=StageAction.LOST)
+        place = {"found": held.found, "cursor": held.cursor}
+        if isinstance(result, ReadComments):
+            settled, place = await self._store(step, result, held)
+        else:
+            settled = self._judge(step, result, held)
+        row = step.describe(
+            settled.note_id,
+            status=settled.status,
+            retry_count=settled.retry_count,
+            due_at=to_milliseconds(settled.retry_at or step.at),
+            error=find_error(result),
+            cookie_used=result.cookie_used,
+            **place,
+        )
+        await step.write([row])
+        return settled
+
+    async def _store(self, step: Settling, page: ReadComments, held: Any) -> tuple[SettledThread, dict[str, Any]]:
+        """Store a page: each comment once, with its present values. Also returns the place of the next page."""
         # PostgreSQL limits the length of a key.
         whole = {each.comment_id: each for each in page.comments if 0 < len(each.comment_id) <= LONGEST_NOTE_ID}
-        wanted = list(whole.values())[: max(0, before.wanted - before.found)]
-        created = await self._upsert(connection, execution, platform, page, wanted, at=at)
-        found = before.found + len(wanted)
-        is_done = page.cursor is None or not wanted or found >= before.wanted
+        wanted = list(whole.values())[: max(0, held.wanted - held.found)]
+        created = await self._upsert(step, page, wanted)
+        found = held.found + len(wanted)
+        is_done = page.cursor is None or not wanted or found >= held.wanted
         action = StageAction.DONE if is_done else StageAction.MORE
-        place = {"found": found, "cursor": "" if is_done else make_storable(page.cursor or "")}
         settled = SettledThread(note_id=page.note_id, action=action, stored=len(wanted), created=created, retry_count=0)
-        await self._update(connection, execution, platform, settled, at=at, cookie_used=page.cookie_used, **place)
-        return settled
+        return settled, {"found": found, "cursor": "" if is_done else make_storable(page.cursor or "")}
 
-    async def _upsert(
-        self,
-        connection: AsyncConnection,
-        execution: Execution,
-        platform: str,
-        page: ReadComments,
-        wanted: Sequence[Comment],
-        *,
-        at: datetime,
-    ) -> int:
+    async def _upsert(self, step: Settling, page: ReadComments, wanted: Sequence[Comment]) -> int:
         """Returns how many comments are new."""
         if not wanted:
             return 0
-        key = {"platform": platform, "note_id": page.note_id}
-        shown = (
-            wanted if self._pseudonyms is None else [self._pseudonyms.hide_reader(platform, each) for each in wanted]
-        )
-        meta = write_meta(execution, cookie_used=page.cookie_used)
-        rows = [{**key, **_describe_comment(each, at=at), "exec_meta": meta} for each in shown]
+        key = {"platform": step.platform, "note_id": page.note_id}
+        if self._pseudonyms is not None:
+            wanted = [self._pseudonyms.hide_reader(step.platform, each) for each in wanted]
+        meta = write_meta(step.execution, cookie_used=page.cookie_used)
+        rows = [{**key, **_describe_comment(each, now=step.now), "exec_meta": meta} for each in wanted]
         names = [row["comment_id"] for row in rows]
         known = select(comments.c.comment_id).filter_by(**key).where(comments.c.comment_id.in_(names))
-        before = set((await connection.execute(known)).scalars())
+        before = set((await step.connection.execute(known)).scalars())
         new = self._database.insert(comments)
         kept = {name: new.excluded[name] for name in rows[0] if name not in ("collected_at", *key)}
         statement = new.on_conflict_do_update(index_elements=[*key, "comment_id"], set_=kept)
-        await connection.execute(statement, rows)
+        await step.connection.execute(statement, rows)
         return len(rows) - len(before)
 
-    async def _fail(
-        self,
-        connection: AsyncConnection,
-        execution: Execution,
-        platform: str,
-        failure: Failed,
-        before: Any,
-        *,
-        at: datetime,
-    ) -> SettledThread:
-        is_outage = failure.code is ErrorCode.NETWORK_ERROR
-        verdict = judge_failure(
-            failure, retry_count=before.retry_count, at=at, limits=self._limits, is_outage=is_outage
-        )
-        settled = SettledThread(
+    def _judge(self, step: Settling, failure: Failed, held: Any) -> SettledThread:
+        is_outage = failure.error.code is ErrorCode.NETWORK_ERROR
+        count = held.retry_count
+        verdict = judge_failure(failure, retry_count=count, at=step.at, limits=self._limits, is_outage=is_outage)
+        return SettledThread(
             note_id=failure.note_id,
             action=StageAction(verdict.action.value),
             retry_count=verdict.retry_count,
             retry_at=verdict.retry_at,
         )
-        error = {"last_error_code": failure.code.value, "last_error": make_storable(failure.message)[:LONGEST_ERROR]}
-        await self._update(connection, execution, platform, settled, at=at, cookie_used=failure.cookie_used, **error)
-        return settled
-
-    async def _update(
-        self,
-        connection: AsyncConnection,
-        execution: Execution,
-        platform: str,
-        settled: SettledThread,
-        *,
-        at: datetime,
-        cookie_used: str | None,
-        **values: Any,
-    ) -> None:
-        assert settled.status is not None  # noqa: S101 - the thread is held
-        done = {
-            "status": settled.status.value,
-            "processing_lock": None,
-            "locked_at": None,
-            "retry_count": settled.retry_count,
-            "due_at": to_milliseconds(settled.retry_at or at),
-            "exec_meta": write_meta(execution, cookie_used=cookie_used),
-            "updated_at": to_milliseconds(at),
-        }
-        statement = update(comment_threads).filter_by(platform=platform, note_id=settled.note_id)
-        await connection.execute(statement.values(**{**values, **done}))
-
-    async def _judge_platform(
-        self, connection: AsyncConnection, platform: str, results: Sequence[ThreadResult], *, at: datetime
-    ) -> None:
-        """End the pause of a platform that answered; pause one that blocks or cannot be reached."""
-        for each in results:
-            _, failure = _read_answer(each)
-            await self._writer.pauses.judge_answer(connection, platform, failure, at=at)
-
-    async def _count(
-        self,
-        connection: AsyncConnection,
-        execution: Execution,
-        platform: str,
-        results: Sequence[ThreadResult],
-        settled: Sequence[SettledThread],
-        *,
-        at: datetime,
-    ) -> None:
-        failures = [failure for _, failure in map(_read_answer, results)]
-        codes = ["OK" if failure is None else failure.code.value for failure in failures]
-        await count_codes(connection, platform, codes)
-        read, failed = (sum(each.action in of for each in settled) for of in (_PAGE_READ, _PAGE_FAILED))
-        await self._executions.count_items(connection, execution, processed=read, failed=failed)
-        # Last, because other executions wait for this row until the commit.
-        await count_minute(connection, at=at, succeeded=read, failed=failed)
 
 
-def _read_answer(result: ThreadResult) -> tuple[str | None, Failed | None]:
-    """The cookie that was used, and the failure."""
-    return result.cookie_used, None if isinstance(result, ReadComments) else result
-
-
-def _describe_comment(comment: Comment, *, at: datetime) -> dict[str, Any]:
+def _describe_comment(comment: Comment, *, now: int) -> dict[str, Any]:
     texts = {
         "comment_id": comment.comment_id,
         "parent_id": comment.parent_id,
@@ -279,17 +259,6 @@ def _describe_comment(comment: Comment, *, at: datetime) -> dict[str, Any]:
         "likes": comment.likes,
         "replies": comment.replies,
         "published_at": None if comment.published_at is None else to_milliseconds(comment.published_at),
-        "collected_at": to_milliseconds(at),
-        "updated_at": to_milliseconds(at),
+        "collected_at": now,
+        "updated_at": now,
     }
-
-
-def _log_settled(execution: Execution, platform: str, settled: Sequence[SettledThread]) -> None:
-    counts = {action.value: sum(each.action is action for each in settled) for action in StageAction}
-    _log.info(
-        "comments.settled",
-        platform=platform,
-        execution=execution.public_id,
-        stored=sum(each.stored for each in settled),
-        **{name: count for name, count in counts.items() if count},
-    )

@@ -4,8 +4,7 @@ due, and reports each page that /crawler/comments answered."""
 from collections.abc import Callable
 
 from tidings.collect.comments import read_comment
-from tidings.collect.write.comments.stage import CommentStage
-from tidings.collect.write.comments.values import LeasedThread, ReadComments, ThreadResult
+from tidings.collect.write.comments.stage import CommentStage, LeasedThread, ReadComments, ThreadResult
 from tidings.collect.write.writer import Writer
 from tidings.web.description import problem_answers
 from tidings.web.envelope import EnvelopeRoutes

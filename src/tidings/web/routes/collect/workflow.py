@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 from fastapi import Request
 
 from tidings.collect.alerts.monitor import record_end, record_recovery, report_failure
+from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.notes import read_note
 from tidings.collect.write.comments.stage import CommentStage
@@ -20,7 +21,6 @@ from tidings.collect.write.values import (
     Collected,
     CookieUse,
     Failed,
-    Failure,
     LeasedCandidate,
     NewCandidate,
     Recovered,
@@ -131,16 +131,14 @@ def _add_candidate_routes(routes: EnvelopeRoutes, services: WriterServices) -> N
     @routes.add("POST", "/candidates", "Report a search", responses=_LOST)
     async def add_candidates(body: shapes.CandidatesBody) -> Added:
         """Adds the hits that are new. A failed search is reported too: its cookie's use is counted."""
-        failure = None
-        if body.error_code is not None:
-            failure = Failure.read(body.to_error(body.error_code, redact=services.redact))
+        error = None if body.error_code is None else body.to_error(body.error_code, redact=services.redact)
         return await writer.add_candidates(
             await writer.resume(body.execution_id),
             _read_candidates(body),
             keyword_id=body.keyword_id,
             platform=body.platform,
-            failure=failure,
-            uses=list_uses(body.cookie_used, failure),
+            error=error,
+            uses=list_uses(body.cookie_used, error),
             continued=body.continued,
         )
 
@@ -175,7 +173,7 @@ def _add_result_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
     async def fail_candidate(body: shapes.FailBody) -> shapes.FailedRecord:
         """The candidate is retried later, given up, or released uncounted if the fault is not its own."""
         error = body.to_error(body.code, redact=redact)
-        failed = Failed.read(error, note_id=body.note_id, cookie_used=body.cookie_used)
+        failed = Failed(note_id=body.note_id, error=error, cookie_used=body.cookie_used)
         return shapes.FailedRecord.model_validate(await settle_one(body, failed))
 
     @routes.add("POST", "/candidates/settle", "Report a batch of results", responses=_LOST)
@@ -208,7 +206,10 @@ def _add_source_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
     async def settle_sources(body: shapes.SettleSourcesBody) -> shapes.SettledSources:
         """All or nothing, and once, also if repeated. A note that you no longer hold has the action `lost`."""
         results = [
-            SourceResult(idempotency_key=item.idempotency_key, code=item.code, message=redact(item.message))
+            SourceResult(
+                idempotency_key=item.idempotency_key,
+                error=None if item.code is None else make_error(item.code, redact(item.message)),
+            )
             for item in body.items
         ]
         execution = await writer.resume(body.execution_id)
