@@ -109,24 +109,24 @@ def _list_conditions() -> Iterator[Alert]:
         ciphertext=b"",
     )
     cooling = replace(cookie, state=replace(cookie.state, cooling_until=NOW))
-    yield conditions.describe_rest(cooling, CookieStatus.COOLING.value).alert
+    yield conditions.describe_rest(cooling, CookieStatus.COOLING.value)
     for status in (CookieStatus.COOLING, CookieStatus.INVALID, CookieStatus.BANNED, CookieStatus.UNREADABLE):
-        yield conditions.describe_rest(cookie, status.value).alert
+        yield conditions.describe_rest(cookie, status.value)
     for obstacles in ([], ["cooling", "invalid", "invalid"], ["banned", "unreadable"], ["used up today"]):
-        yield conditions.describe_exhaustion("weibo", obstacles).alert
+        yield conditions.describe_exhaustion("weibo", obstacles)
     for at in (NOW, NOW - timedelta(days=1)):
-        yield conditions.describe_ending(cookie, at=at).alert
+        yield conditions.describe_ending(cookie, at=at)
     for cause in PauseCause:
         message = "weibo: the service has an error (HTTP 503)"
         pause = PlatformPause(
             platform="weibo", cause=cause, message=message, failures=1, since=NOW, until=NOW, probed_at=None
         )
-        yield conditions.describe_pause(pause).alert
-    yield conditions.describe_rate(SuccessRate(1, 9, is_known=True)).alert
-    yield conditions.describe_pending().alert
-    yield conditions.describe_skipped("weibo", {"INVALID_INPUT": 3}).alert
+        yield conditions.describe_pause(pause)
+    yield conditions.describe_rate(SuccessRate(1, 9, is_known=True))
+    yield conditions.describe_pending()
+    yield conditions.describe_skipped("weibo", {"INVALID_INPUT": 3})
     searches = [WatchedSearch("weibo", "咖啡", ErrorCode.PLATFORM_ERROR)]
-    yield from (each.alert for each in conditions.describe_searches(searches))
+    yield from conditions.describe_searches(searches)
 
 
 def _list_advice() -> Iterator[str]:

@@ -154,7 +154,7 @@ def make_collect_monitor(installation: Installation, *, crawler: Crawler) -> Col
     """The monitor that raises the alerts of collect."""
     return CollectMonitor(
         installation.database,
-        alerts=installation.alerts,
+        installation.alerts,
         keys=installation.keys,
         clock=installation.clock,
         needs_cookie=crawler.needs_cookie,

@@ -68,11 +68,11 @@ async def run(
 @command
 async def recover(session: Session, as_json: JsonOption = False) -> None:
     """Release the locks of dead executions. A service does this every 15 minutes."""
-    from tidings.collect.alerts.monitor import record_recovery
+    from tidings.collect.alerts.monitor import WorkflowAlerts
 
     installation = await session.open()
     recovered = await installation.collect.writer.recover()
-    await record_recovery(database=installation.database, alerts=installation.alerts)
+    await WorkflowAlerts(installation.database, installation.alerts).record_recovery()
     print_answer(
         asdict(recovered),
         say(

@@ -31,10 +31,9 @@ _SPENT_ACTION: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class CollectCondition:
+class CollectCondition(Alert):
     """A condition that holds now."""
 
-    alert: Alert
     # How long it must hold before people are notified.
     after: timedelta = timedelta(0)
 
@@ -55,18 +54,16 @@ def describe_exhaustion(platform: str, obstacles: Iterable[str]) -> CollectCondi
     # The catalogue of Chinese texts has each of these parts.
     reasons = "; ".join(f"{count} × {obstacle}" for obstacle, count in counts.items()) or "there is none"
     return CollectCondition(
-        Alert(
-            kind=CollectAlert.NO_ACTIVE_COOKIE,
-            subject=platform,
-            reason=f"no cookie for {platform} can be used ({reasons}); nothing is collected there until one can",
-            action=_SPENT_ACTION
-            if set(counts) == {USED_UP}
-            else (
-                f"Log in with a browser and store the cookie: `tidings cookies add NAME --platform {platform}`. "
-                "`tidings cookies list` shows the status of each cookie."
-            ),
-            count=counts.total(),
-        )
+        kind=CollectAlert.NO_ACTIVE_COOKIE,
+        subject=platform,
+        reason=f"no cookie for {platform} can be used ({reasons}); nothing is collected there until one can",
+        action=_SPENT_ACTION
+        if set(counts) == {USED_UP}
+        else (
+            f"Log in with a browser and store the cookie: `tidings cookies add NAME --platform {platform}`. "
+            "`tidings cookies list` shows the status of each cookie."
+        ),
+        count=counts.total(),
     )
 
 
@@ -80,16 +77,14 @@ def describe_rest(cookie: Cookie, obstacle: str) -> CollectCondition:
     }
     until = "" if state.cooling_until is None else f"; until {to_text(state.cooling_until)}"
     return CollectCondition(
-        Alert(
-            kind=CollectAlert.COOKIE_RESTING,
-            subject=cookie.name,
-            reason=f"{cookie.platform}: {reasons[CookieStatus(obstacle)].format(state)}{until}",
-            action=(
-                f"Open {cookie.platform} in a browser with this account; solve the captcha if it asks for one, or log "
-                f"in again. `tidings cookies add {cookie.name} --platform {cookie.platform}` replaces the cookie, "
-                f"`tidings cookies enable {cookie.name}` uses it again unchanged."
-            ),
-        )
+        kind=CollectAlert.COOKIE_RESTING,
+        subject=cookie.name,
+        reason=f"{cookie.platform}: {reasons[CookieStatus(obstacle)].format(state)}{until}",
+        action=(
+            f"Open {cookie.platform} in a browser with this account; solve the captcha if it asks for one, or log "
+            f"in again. `tidings cookies add {cookie.name} --platform {cookie.platform}` replaces the cookie, "
+            f"`tidings cookies enable {cookie.name}` uses it again unchanged."
+        ),
     )
 
 
@@ -97,15 +92,13 @@ def describe_ending(cookie: Cookie, *, at: datetime) -> CollectCondition:
     assert cookie.expires_at is not None  # noqa: S101 - the caller has looked
     verb = "ended" if cookie.expires_at <= at else "ends"
     return CollectCondition(
-        Alert(
-            kind=CollectAlert.COOKIE_ENDING,
-            subject=cookie.name,
-            reason=f"{cookie.platform}: its session {verb} on {to_text(cookie.expires_at)}",
-            action=(
-                f"Log in to {cookie.platform} with a browser and store the new cookie: "
-                f"`tidings cookies add {cookie.name} --platform {cookie.platform}`."
-            ),
-        )
+        kind=CollectAlert.COOKIE_ENDING,
+        subject=cookie.name,
+        reason=f"{cookie.platform}: its session {verb} on {to_text(cookie.expires_at)}",
+        action=(
+            f"Log in to {cookie.platform} with a browser and store the new cookie: "
+            f"`tidings cookies add {cookie.name} --platform {cookie.platform}`."
+        ),
     )
 
 
@@ -130,49 +123,43 @@ _PAUSE_ACTIONS: Final = {
 
 def describe_pause(pause: PlatformPause) -> CollectCondition:
     return CollectCondition(
-        Alert(
-            kind=CollectAlert.PLATFORM_PAUSED,
-            subject=pause.platform,
-            reason=(
-                f"{pause.message}; nothing is asked until {to_text(pause.until)}, then one candidate tries again. "
-                "No candidate is counted as failed"
-            ),
-            action=_PAUSE_ACTIONS[pause.cause].format(platform=pause.platform),
-            count=pause.failures,
-        )
+        kind=CollectAlert.PLATFORM_PAUSED,
+        subject=pause.platform,
+        reason=(
+            f"{pause.message}; nothing is asked until {to_text(pause.until)}, then one candidate tries again. "
+            "No candidate is counted as failed"
+        ),
+        action=_PAUSE_ACTIONS[pause.cause].format(platform=pause.platform),
+        count=pause.failures,
     )
 
 
 def describe_rate(rate: SuccessRate) -> CollectCondition:
     minutes = RATE_WINDOW // timedelta(minutes=1)
     return CollectCondition(
-        Alert(
-            kind=CollectAlert.SUCCESS_RATE,
-            subject=SUBJECT,
-            reason=(
-                f"{rate.succeeded:,} of {rate.tries:,} tries succeeded within {minutes} minutes "
-                f"({rate.succeeded / rate.tries:.0%})"
-            ),
-            action=(
-                "`tidings collect status` shows the platforms that fail, `tidings collect failed` the reasons; "
-                "`tidings collect retry` tries failed candidates again."
-            ),
-            count=rate.failed,
+        kind=CollectAlert.SUCCESS_RATE,
+        subject=SUBJECT,
+        reason=(
+            f"{rate.succeeded:,} of {rate.tries:,} tries succeeded within {minutes} minutes "
+            f"({rate.succeeded / rate.tries:.0%})"
         ),
+        action=(
+            "`tidings collect status` shows the platforms that fail, `tidings collect failed` the reasons; "
+            "`tidings collect retry` tries failed candidates again."
+        ),
+        count=rate.failed,
         after=RATE_LASTS,
     )
 
 
 def describe_pending() -> CollectCondition:
     return CollectCondition(
-        Alert(
-            kind=CollectAlert.MANY_PENDING,
-            subject=SUBJECT,
-            reason=f"more than {MOST_PENDING:,} candidates are pending",
-            action=(
-                "Check with `tidings collect status` that collecting runs. More cookies read more notes in parallel; "
-                "fewer keywords or pages find fewer candidates."
-            ),
+        kind=CollectAlert.MANY_PENDING,
+        subject=SUBJECT,
+        reason=f"more than {MOST_PENDING:,} candidates are pending",
+        action=(
+            "Check with `tidings collect status` that collecting runs. More cookies read more notes in parallel; "
+            "fewer keywords or pages find fewer candidates."
         ),
         after=PENDING_LASTS,
     )
@@ -182,16 +169,14 @@ def describe_skipped(platform: str, counts: dict[str, int]) -> CollectCondition:
     total = sum(counts.values())
     reasons = ", ".join(f"{count:,} {code}" for code, count in counts.items())
     return CollectCondition(
-        Alert(
-            kind=CollectAlert.NOTES_SKIPPED,
-            subject=platform,
-            reason=f"{total:,} candidates failed within the last hour ({reasons})",
-            action=(
-                f"`tidings collect failed --platform {platform}` lists them with reasons; a deleted note needs no "
-                "action. `tidings collect retry` tries them again."
-            ),
-            count=total,
-        )
+        kind=CollectAlert.NOTES_SKIPPED,
+        subject=platform,
+        reason=f"{total:,} candidates failed within the last hour ({reasons})",
+        action=(
+            f"`tidings collect failed --platform {platform}` lists them with reasons; a deleted note needs no "
+            "action. `tidings collect retry` tries them again."
+        ),
+        count=total,
     )
 
 
@@ -206,15 +191,13 @@ def describe_searches(searches: Sequence[WatchedSearch]) -> Iterator[CollectCond
         more = f" and {len(keywords) - 3:,} more" if len(keywords) > 3 else ""
         is_certain = any(RULES[code].alerts for _, code in keywords)
         yield CollectCondition(
-            Alert(
-                kind=CollectAlert.SEARCH_FAILED,
-                subject=platform,
-                reason=f"the last search for these keywords failed: {names}{more}",
-                action=(
-                    "`tidings collect keywords list` shows all of them; `tidings collect discover` searches again now "
-                    "and prints the errors."
-                ),
-                count=len(keywords),
+            kind=CollectAlert.SEARCH_FAILED,
+            subject=platform,
+            reason=f"the last search for these keywords failed: {names}{more}",
+            action=(
+                "`tidings collect keywords list` shows all of them; `tidings collect discover` searches again now "
+                "and prints the errors."
             ),
+            count=len(keywords),
             after=timedelta(0) if is_certain else SEARCH_LASTS,
         )

@@ -3,47 +3,22 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.collect.alerts.conditions import (
-    MOST_PENDING,
-    RATE_WINDOW,
-    SUBJECT,
-    USED_UP,
-    CollectCondition,
-    describe_ending,
-    describe_exhaustion,
-    describe_pause,
-    describe_pending,
-    describe_rate,
-    describe_rest,
-    describe_searches,
-    describe_skipped,
-    is_bad,
-    is_judged,
-)
+from tidings.collect.alerts import conditions
+from tidings.collect.alerts.conditions import MOST_PENDING, RATE_WINDOW, SUBJECT, USED_UP, CollectCondition
 from tidings.collect.alerts.kinds import CollectAlert
 from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
 from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookies
 from tidings.collect.errors import RULES, Action, CrawlError
 from tidings.collect.run.report import EndedExecution
-from tidings.collect.status.queries import (
-    PlatformPause,
-    SuccessRate,
-    WatchedSearch,
-    count_failed_by,
-    count_minutes,
-    count_pending,
-    list_pauses,
-    list_searches,
-    list_waiting_platforms,
-    read_rate,
-)
+from tidings.collect.status import queries
+from tidings.collect.status.queries import PlatformPause, SuccessRate, WatchedSearch
 from tidings.collect.tables import collect_minutes
 from tidings.core.alerts.events import Alert
 from tidings.core.alerts.service import Alerts
@@ -95,135 +70,122 @@ class CollectSnapshot:
         return name == "collect" and (platform not in self.waiting if platform else not self.waiting)
 
 
-class CollectMonitor:
-    """Checks the conditions. `needs_cookie` tells whether a platform needs one, and raises CrawlError if the platform
-    does not exist."""
+@dataclass(frozen=True, slots=True)
+class WorkflowAlerts:
+    """The alert that a workflow failed as a whole."""
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        alerts: Alerts,
-        keys: KeyRing,
-        clock: Clock,
-        needs_cookie: Callable[[str], bool],
-    ) -> None:
-        self._database = database
-        self._alerts = alerts
-        self._keys = keys
-        self._clock = clock
-        self._needs_cookie = needs_cookie
+    database: Database
+    alerts: Alerts
+
+    async def report_failure(self, workflow_name: str, message: str, *, execution_id: str | None) -> None:
+        """Raise the alert. `execution_id` is the driver's own."""
+        where = "" if execution_id is None else f"execution {execution_id}: "
+        alert = Alert(
+            kind=CollectAlert.WORKFLOW_FAILED,
+            subject=workflow_name,
+            reason=f"{where}{message or 'no reason was given'}",
+            action=_FAILURE_ACTION,
+        )
+        async with self.database.write() as connection:
+            await self.alerts.raise_alert(connection, alert)
+        self.alerts.wake()
+
+    async def judge_end(self, workflow_name: str, status: ExecutionStatus) -> None:
+        """Resolve the alert when an execution of the workflow succeeds, in full or in part."""
+        if status not in _WELL:
+            return
+        async with self.database.write() as connection:
+            await self.alerts.resolve_alert(connection, CollectAlert.WORKFLOW_FAILED, workflow_name)
+        self.alerts.wake()
+
+    async def record_recovery(self) -> None:
+        """Resolve the alert of a failed recovery. It takes no lock, so there is no execution to resolve it."""
+        await self.judge_end("recover", ExecutionStatus.SUCCEEDED)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectMonitor(WorkflowAlerts):
+    """Checks the conditions."""
+
+    _: KW_ONLY
+    keys: KeyRing
+    clock: Clock
+    # Tells whether a platform needs a cookie. Raises CrawlError if the platform does not exist.
+    needs_cookie: Callable[[str], bool]
 
     async def check(self) -> None:
         """Raise and resolve the alerts of all conditions, and delete statistics that are older than a day or of a
         clock that was ahead."""
-        now = self._clock.now()
-        async with self._database.read() as connection:
+        now = self.clock.now()
+        async with self.database.read() as connection:
             snapshot = await _read_snapshot(connection, at=now)
-        conditions = list(self._examine(snapshot, at=now))
-        holding = {(each.alert.kind, escape_controls(each.alert.subject)) for each in conditions}
+        found = list(self._examine(snapshot, at=now))
+        holding = {(each.kind, escape_controls(each.subject)) for each in found}
 
         def is_over(kind: str, subject: str) -> bool:
             if kind == CollectAlert.WORKFLOW_FAILED:
                 return snapshot.is_idle(subject)
             return kind in _MONITORED and (kind, subject) not in holding
 
-        async with self._database.write() as connection:
-            if not is_judged(snapshot.rate) and await self._alerts.has_fired(
+        async with self.database.write() as connection:
+            if not conditions.is_judged(snapshot.rate) and await self.alerts.has_fired(
                 connection, CollectAlert.SUCCESS_RATE, SUBJECT
             ):
                 # Too few tries to resolve the alert.
                 holding.add((CollectAlert.SUCCESS_RATE, SUBJECT))
-            for condition in conditions:
-                await self._alerts.raise_alert(connection, condition.alert, after=condition.after)
-            await self._alerts.resolve_matching(connection, is_over)
-            old = collect_minutes.c.minute <= count_minutes(now - STATISTICS_KEPT)
-            ahead = collect_minutes.c.minute > count_minutes(now + CLOCK_TOLERANCE)
+            for condition in found:
+                await self.alerts.raise_alert(connection, condition, after=condition.after)
+            await self.alerts.resolve_matching(connection, is_over)
+            old = collect_minutes.c.minute <= queries.count_minutes(now - STATISTICS_KEPT)
+            ahead = collect_minutes.c.minute > queries.count_minutes(now + CLOCK_TOLERANCE)
             await connection.execute(delete(collect_minutes).where(old | ahead))
-        self._alerts.wake()
+        self.alerts.wake()
 
     async def record_end(self, ended: EndedExecution) -> None:
         """Raise the alert of a workflow that failed, or resolve it when an execution succeeds."""
-        database, alerts = self._database, self._alerts
         if ended.status is ExecutionStatus.FAILED:
-            await report_failure(
-                ended.workflow, ended.reason or "", execution_id=ended.execution_id, database=database, alerts=alerts
-            )
+            await self.report_failure(ended.workflow, ended.reason or "", execution_id=ended.execution_id)
         else:
-            await record_end(ended.workflow, ended.status, database=database, alerts=alerts)
-
-    async def record_recovery(self) -> None:
-        """Resolve the alert of a failed recovery."""
-        await record_recovery(database=self._database, alerts=self._alerts)
+            await self.judge_end(ended.workflow, ended.status)
 
     def _examine(self, snapshot: CollectSnapshot, *, at: datetime) -> Iterator[CollectCondition]:
-        obstacles = {each.name: find_obstacle(each, at=at, keys=self._keys) for each in snapshot.cookies}
+        obstacles = {each.name: find_obstacle(each, at=at, keys=self.keys) for each in snapshot.cookies}
         for platform in sorted(snapshot.busy | {each.platform for each in snapshot.cookies}):
             mine = [obstacles[each.name] for each in snapshot.cookies if each.platform == platform]
             if all(mine) and self._asks_with_cookie(platform):
-                yield describe_exhaustion(platform, [obstacle for obstacle in mine if obstacle])
+                yield conditions.describe_exhaustion(platform, [obstacle for obstacle in mine if obstacle])
         for cookie in snapshot.cookies:
             obstacle = obstacles[cookie.name]
             if obstacle is not None and obstacle != USED_UP:
-                yield describe_rest(cookie, obstacle)
+                yield conditions.describe_rest(cookie, obstacle)
         for cookie in snapshot.cookies:
             if cookie.expires_at is not None and cookie.expires_at - at <= ENDS_SOON:
-                yield describe_ending(cookie, at=at)
-        yield from map(describe_pause, snapshot.pauses)
-        if is_judged(snapshot.rate) and is_bad(snapshot.rate):
-            yield describe_rate(snapshot.rate)
+                yield conditions.describe_ending(cookie, at=at)
+        yield from map(conditions.describe_pause, snapshot.pauses)
+        if conditions.is_judged(snapshot.rate) and conditions.is_bad(snapshot.rate):
+            yield conditions.describe_rate(snapshot.rate)
         if snapshot.pending > MOST_PENDING:
-            yield describe_pending()
+            yield conditions.describe_pending()
         for platform, counts in snapshot.skipped.items():
-            yield describe_skipped(platform, counts)
-        yield from describe_searches(snapshot.searches)
+            yield conditions.describe_skipped(platform, counts)
+        yield from conditions.describe_searches(snapshot.searches)
 
     def _asks_with_cookie(self, platform: str) -> bool:
         try:
-            return self._needs_cookie(platform)
+            return self.needs_cookie(platform)
         except CrawlError:
             return False
 
 
-async def report_failure(
-    workflow_name: str, message: str, *, execution_id: str | None, database: Database, alerts: Alerts
-) -> None:
-    """Raise the alert of a workflow that failed as a whole. `execution_id` is the driver's own."""
-    where = "" if execution_id is None else f"execution {execution_id}: "
-    alert = Alert(
-        kind=CollectAlert.WORKFLOW_FAILED,
-        subject=workflow_name,
-        reason=f"{where}{message or 'no reason was given'}",
-        action=_FAILURE_ACTION,
-    )
-    async with database.write() as connection:
-        await alerts.raise_alert(connection, alert)
-    alerts.wake()
-
-
-async def record_end(workflow_name: str, status: ExecutionStatus, *, database: Database, alerts: Alerts) -> None:
-    """Resolve that alert when an execution of the workflow succeeds, in full or in part."""
-    if status not in _WELL:
-        return
-    async with database.write() as connection:
-        await alerts.resolve_alert(connection, CollectAlert.WORKFLOW_FAILED, workflow_name)
-    alerts.wake()
-
-
-async def record_recovery(*, database: Database, alerts: Alerts) -> None:
-    """Resolve the alert of a failed recovery. It takes no lock, so there is no execution to resolve it."""
-    await record_end("recover", ExecutionStatus.SUCCEEDED, database=database, alerts=alerts)
-
-
 async def _read_snapshot(connection: AsyncConnection, *, at: datetime) -> CollectSnapshot:
     return CollectSnapshot(
-        waiting=await list_waiting_platforms(connection),
-        searches=await list_searches(connection),
+        waiting=await queries.list_waiting_platforms(connection),
+        searches=await queries.list_searches(connection),
         cookies=await read_cookies(connection),
-        rate=await read_rate(connection, at=at, window=RATE_WINDOW),
-        pending=await count_pending(connection, most=MOST_PENDING + 1),
-        skipped=await count_failed_by(connection, _SKIPPED, at=at, window=SKIPPED_WINDOW),
-        pauses=await list_pauses(connection),
+        rate=await queries.read_rate(connection, at=at, window=RATE_WINDOW),
+        pending=await queries.count_pending(connection, most=MOST_PENDING + 1),
+        skipped=await queries.count_failed_by(connection, _SKIPPED, at=at, window=SKIPPED_WINDOW),
+        pauses=await queries.list_pauses(connection),
     )
 
 

@@ -114,8 +114,7 @@ class NoteArchive:
         statement = self._select(wanted, *_columns).order_by(sources.c.id.desc()).limit(limit + 1)
         if cursor is not None:
             statement = statement.where(sources.c.id < read_cursor(cursor))
-        async with self._database.read() as connection:
-            rows = (await connection.execute(statement)).all()
+        rows = await self._database.fetch(statement)
         notes = [_read_row(row) for row in rows[:limit]]
         return NotePage(notes, str(notes[-1].id) if len(rows) > limit else None)
 
@@ -124,15 +123,13 @@ class NoteArchive:
         statement = select(*_columns).where(
             sources.c.platform == platform, sources.c.note_id == note_id, sources.c.is_latest
         )
-        async with self._database.read() as connection:
-            row = (await connection.execute(statement)).first()
+        row = await self._database.fetch_row(statement)
         return None if row is None else _read_row(row)
 
     async def list_versions(self, platform: str, note_id: str) -> list[StoredNote]:
         """All versions of a note, the oldest first: one, and one more for each change of title or text."""
         statement = select(*_columns).where(sources.c.platform == platform, sources.c.note_id == note_id)
-        async with self._database.read() as connection:
-            return [_read_row(row) for row in await connection.execute(statement.order_by(sources.c.version))]
+        return [_read_row(row) for row in await self._database.fetch(statement.order_by(sources.c.version))]
 
     async def list_snapshots(self, platform: str, note_id: str) -> list[NoteSnapshot]:
         """The counts of a note over time, the oldest first: one snapshot for each time that it was read."""
@@ -143,10 +140,9 @@ class NoteArchive:
         is_wanted = tuple_(note_snapshots.c.platform, note_snapshots.c.note_id).in_(list(notes))
         statement = select(note_snapshots).where(is_wanted).order_by(note_snapshots.c.taken_at)
         found: dict[tuple[str, str], list[NoteSnapshot]] = defaultdict(list)
-        async with self._database.read() as connection:
-            for row in await connection.execute(statement):
-                counts = Counts(**{name: getattr(row, name) for name in Counts.__slots__})
-                found[row.platform, row.note_id].append(NoteSnapshot(from_milliseconds(row.taken_at), counts))
+        for row in await self._database.fetch(statement):
+            counts = Counts(**{name: getattr(row, name) for name in Counts.__slots__})
+            found[row.platform, row.note_id].append(NoteSnapshot(from_milliseconds(row.taken_at), counts))
         return found
 
     async def count(self, wanted: NoteFilter, *, most: int | None = None) -> int:
@@ -155,22 +151,18 @@ class NoteArchive:
         if most is not None:
             some = self._select(wanted, sources.c.id).limit(most).subquery()
             statement = select(func.count()).select_from(some)
-        async with self._database.read() as connection:
-            return int((await connection.execute(statement)).scalar_one())
+        return int(await self._database.fetch_value(statement))
 
     async def stream(self, wanted: NoteFilter) -> AsyncIterator[Sequence[StoredNote]]:
         """All notes that match, the oldest collected first, in blocks: constant memory for any number.
 
         Notes that are collected after the start are left out, so it ends.
         """
-        async with self._database.read() as connection:
-            newest = (await connection.execute(select(func.max(sources.c.id)))).scalar_one() or 0
+        newest = await self._database.fetch_value(select(func.max(sources.c.id))) or 0
         last, is_more = 0, True
         statement = self._select(wanted, *_columns).order_by(sources.c.id).limit(_BLOCK)
         while is_more:
-            async with self._database.read() as connection:
-                found = await connection.execute(statement.where(sources.c.id > last, sources.c.id <= newest))
-                rows = list(found)
+            rows = await self._database.fetch(statement.where(sources.c.id > last, sources.c.id <= newest))
             is_more = len(rows) == _BLOCK
             if rows:
                 yield [_read_row(row) for row in rows]

@@ -60,24 +60,21 @@ class CommentArchive:
         statement = select(comments).filter_by(platform=platform, note_id=note_id)
         if cursor is not None:
             statement = statement.where(comments.c.id > read_cursor(cursor))
-        async with self._database.read() as connection:
-            rows = (await connection.execute(statement.order_by(comments.c.id).limit(limit + 1))).all()
+        rows = await self._database.fetch(statement.order_by(comments.c.id).limit(limit + 1))
         found = [_read_row(row) for row in rows[:limit]]
         return StoredCommentPage(found, str(found[-1].id) if len(rows) > limit else None)
 
     async def count(self, platform: str, note_id: str) -> int:
         """How many comments of a note are stored."""
         statement = select(func.count()).select_from(comments).filter_by(platform=platform, note_id=note_id)
-        async with self._database.read() as connection:
-            return int((await connection.execute(statement)).scalar_one())
+        return int(await self._database.fetch_value(statement))
 
     async def read_all(self, notes: Collection[NoteKey]) -> dict[NoteKey, list[StoredComment]]:
         """All comments of these notes, in the platform's order."""
         is_wanted = tuple_(comments.c.platform, comments.c.note_id).in_(list(notes))
         found: dict[NoteKey, list[StoredComment]] = defaultdict(list)
-        async with self._database.read() as connection:
-            for row in await connection.execute(select(comments).where(is_wanted).order_by(comments.c.id)):
-                found[row.platform, row.note_id].append(_read_row(row))
+        for row in await self._database.fetch(select(comments).where(is_wanted).order_by(comments.c.id)):
+            found[row.platform, row.note_id].append(_read_row(row))
         return found
 
 

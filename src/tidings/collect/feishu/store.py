@@ -79,8 +79,7 @@ class MirrorStore:
 
     async def load(self) -> MirrorState:
         """Read the table's state, and choose an owner's name for a database that has none."""
-        async with self._database.read() as connection:
-            states = {row.table_name: row for row in await connection.execute(select(mirror_state))}
+        states = {row.table_name: row for row in await self._database.fetch(select(mirror_state))}
         owners = [row.owner for row in states.values() if row.owner]
         self.owner = owners[0] if owners else f"tidings-{uuid.uuid4().hex[:12]}"
         row = states.get(self.table_name)
@@ -116,18 +115,16 @@ class MirrorStore:
 
     async def has_records(self) -> bool:
         """Whether a record exists in Feishu, or may exist."""
-        async with self._database.read() as connection:
-            for table in (mirror_records, mirror_intents):
-                some = select(table.c.table_name).where(table.c.table_name == self.table_name).limit(1)
-                if (await connection.execute(some)).first() is not None:
-                    return True
+        for table in (mirror_records, mirror_intents):
+            some = select(table.c.table_name).where(table.c.table_name == self.table_name).limit(1)
+            if await self._database.fetch(some):
+                return True
         return False
 
     async def find_newest_entry(self) -> int:
         """The highest id in the outbox; 0 if nothing is pending."""
         statement = select(func.max(mirror_outbox.c.id)).where(mirror_outbox.c.table_name == self.table_name)
-        async with self._database.read() as connection:
-            return (await connection.execute(statement)).scalar_one() or 0
+        return await self._database.fetch_value(statement) or 0
 
     async def take_page(self, *, after: int, newest: int) -> ChangePage | None:
         """The oldest pending changes, each row once with its present content. None if there are none.
@@ -142,8 +139,7 @@ class MirrorStore:
             .limit(_MOST_ENTRIES)
         )
         settled_before = to_milliseconds(self._clock.now() - _LONGEST_LAG)
-        async with self._database.read() as connection:
-            changes, last = group_entries(await connection.execute(pending), settled_before=settled_before)
+        changes, last = group_entries(await self._database.fetch(pending), settled_before=settled_before)
         if not changes:
             return None
         keys, block = list(changes), self.table.block
@@ -231,8 +227,7 @@ class MirrorStore:
         statement = statement.order_by(*key).limit(block)
         chosen = statement
         while True:
-            async with self._database.read() as connection:
-                rows = (await connection.execute(chosen)).all()
+            rows = await self._database.fetch(chosen)
             if not rows:
                 return
             yield rows
@@ -275,9 +270,8 @@ class MirrorStore:
         if keys is not None:
             return {row.record_id: key for key, row in (await self.look_up(mirror_records, keys)).items()}
         every = select(columns.record_id, columns.platform, columns.note_id)
-        async with self._database.read() as connection:
-            rows = await connection.execute(every.where(columns.table_name == self.table_name))
-            return {row.record_id: RowKey(row.platform, row.note_id) for row in rows}
+        rows = await self._database.fetch(every.where(columns.table_name == self.table_name))
+        return {row.record_id: RowKey(row.platform, row.note_id) for row in rows}
 
     async def record_refused(self, change: RowChange, error: FeishuError) -> None:
         """Feishu refused this row. It is no longer pending until it changes, or a comparison finds it again."""
@@ -302,8 +296,7 @@ class MirrorStore:
     async def find_intent(self) -> CreateIntent | None:
         """The create whose outcome is unknown."""
         statement = select(mirror_intents).where(mirror_intents.c.table_name == self.table_name)
-        async with self._database.read() as connection:
-            row = (await connection.execute(statement)).first()
+        row = await self._database.fetch_row(statement)
         if row is None:
             return None
         rows = {RowKey(platform, note_id): fields for platform, note_id, fields in json.loads(row.body)}

@@ -6,6 +6,7 @@ The mirror calls `FeishuRequests.read` every few minutes while it holds its lock
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from sqlalchemy import select, text
@@ -38,29 +39,20 @@ _REFUSED: Final = {"en": "not watched: {reason}", "zh": "未监控：{reason}"}
 _log = get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class FeishuRequests:
     """Reads the requests of people and carries them out."""
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        writer: Writer,
-        keywords: Keywords,
-        clock: Clock,
-        check: Callable[[str, str, int | None], None],
-        language: str = "en",
-        translate: Callable[[str], str] = str,
-    ) -> None:
-        """`check` raises CrawlError for a platform, a keyword and a number of comments that cannot be watched.
-        `translate` gives its message in the language."""
-        self._database = database
-        self._writer = writer
-        self._keywords = keywords
-        self._clock = clock
-        self._check = check
-        self._language = language
-        self._translate = translate
+    database: Database
+    _: KW_ONLY
+    writer: Writer
+    keywords: Keywords
+    clock: Clock
+    # Raises CrawlError for a platform, a keyword and a number of comments that cannot be watched.
+    check: Callable[[str, str, int | None], None]
+    # The language of our answers, and the translation of the reasons into it.
+    language: str = "en"
+    translate: Callable[[str], str] = str
 
     async def read(self, client: BitableClient, store: MirrorStore, *, has_candidates: bool) -> None:
         """Read and carry out people's requests. Raises FeishuError and ExecutionLostError.
@@ -99,9 +91,9 @@ class FeishuRequests:
             refresh = _read_refresh(fields)
             check_search(keyword, page=1 if pages is None else pages, most_pages=MOST_PAGES)
             check_platform(platform)
-            self._check(platform, keyword, comments)
+            self.check(platform, keyword, comments)
             if is_new:
-                await self._keywords.add(platform, keyword, pages=pages or 1, refresh=refresh, comments=comments)
+                await self.keywords.add(platform, keyword, pages=pages or 1, refresh=refresh, comments=comments)
                 _log.info("keyword.requested", platform=platform, pages=pages or 1)
         except CrawlError as error:
             return error.message
@@ -109,20 +101,18 @@ class FeishuRequests:
 
     def _write_answer(self, problem: str | None) -> str:
         if problem is None:
-            return _WATCHED[self._language]
-        return _REFUSED[self._language].format(reason=self._translate(problem))
+            return _WATCHED[self.language]
+        return _REFUSED[self.language].format(reason=self.translate(problem))
 
     async def _find_read(self, table_id: str, record_ids: Sequence[str]) -> set[str]:
         columns = mirror_requests.c
         statement = select(columns.record_id).where(columns.table_id == table_id, columns.record_id.in_(record_ids))
-        async with self._database.read() as connection:
-            return set((await connection.execute(statement)).scalars())
+        return {row.record_id for row in await self.database.fetch(statement)}
 
     async def _record_read(self, table_id: str, record_id: str) -> None:
-        values = {"table_id": table_id, "record_id": record_id, "read_at": to_milliseconds(self._clock.now())}
-        statement = self._database.insert(mirror_requests).values(values).on_conflict_do_nothing()
-        async with self._database.write() as connection:
-            await connection.execute(statement)
+        values = {"table_id": table_id, "record_id": record_id, "read_at": to_milliseconds(self.clock.now())}
+        statement = self.database.insert(mirror_requests).values(values).on_conflict_do_nothing()
+        await self.database.change(statement)
 
     async def _read_retries(self, client: BitableClient, store: MirrorStore, table_id: str) -> None:
         """Make failed candidates due again. Another candidate gets its own status back in Feishu."""
@@ -136,14 +126,13 @@ class FeishuRequests:
             if _read_status(change) == CandidateStatus.FAILED:
                 failed[change.key.platform].append(change.key.note_id)
         for platform, note_ids in failed.items():
-            await self._writer.corrections.requeue(platform, note_ids=note_ids)
+            await self.writer.corrections.requeue(platform, note_ids=note_ids)
         others = [change.key for change in asked if _read_status(change) != CandidateStatus.FAILED]
         await store.mark_changed(others, forget=True)
 
     async def _has_failed(self) -> bool:
         some = select(candidates.c.note_id).where(text("tbl_candidate.status = 'failed'")).limit(1)
-        async with self._database.read() as connection:
-            return (await connection.execute(some)).first() is not None
+        return bool(await self.database.fetch(some))
 
 
 def _read_number(fields: Mapping[str, Any], name: str) -> int | None:

@@ -1,7 +1,7 @@
 """The jobs of collect: discover, collect, recover and monitor, each when it is due. One worker does each."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -39,37 +39,30 @@ def list_intervals(intervals: Intervals, *, drives: bool) -> Mapping[str, timede
     return {**own, RECOVER_JOB: intervals.recover, "collect.monitor": intervals.monitor}
 
 
+@dataclass(frozen=True, slots=True)
 class CollectSchedule:
     """Finds the jobs of collect that are due. It needs no crawler, so that every process can tick."""
 
-    def __init__(self, periodic: PeriodicJobs, intervals: Mapping[str, timedelta]) -> None:
-        self._periodic = periodic
-        self._intervals = intervals
+    periodic: PeriodicJobs
+    intervals: Mapping[str, timedelta]
 
     async def list_due(self, connection: AsyncConnection, limit: int) -> list[Job]:
-        due = await self._periodic.list_due(connection, self._intervals)
+        due = await self.periodic.list_due(connection, self.intervals)
         return [Job(name, name) for name in due[:limit]]
 
 
+@dataclass(frozen=True, slots=True)
 class CollectJobs:
-    """The tasks of a worker. `wake` is called when another job became due."""
+    """The tasks of a worker."""
 
-    def __init__(
-        self,
-        database: Database,
-        periodic: PeriodicJobs,
-        *,
-        runner: CollectRunner,
-        monitor: CollectMonitor,
-        intervals: Mapping[str, timedelta],
-        wake: Callable[[], None],
-    ) -> None:
-        self._database = database
-        self._periodic = periodic
-        self._runner = runner
-        self._monitor = monitor
-        self._intervals = intervals
-        self._wake = wake
+    database: Database
+    periodic: PeriodicJobs
+    _: KW_ONLY
+    runner: CollectRunner
+    monitor: CollectMonitor
+    intervals: Mapping[str, timedelta]
+    # Called when another job became due.
+    wake: Callable[[], None]
 
     def list_tasks(self) -> Mapping[str, Task]:
         """The tasks by name."""
@@ -79,13 +72,13 @@ class CollectJobs:
             RECOVER_JOB: self._recover,
             "collect.monitor": self._check,
         }
-        return {name: self._make_task(name, work) for name, work in works.items() if name in self._intervals}
+        return {name: self._make_task(name, work) for name, work in works.items() if name in self.intervals}
 
     def _make_task(self, name: str, work: Callable[[Stop], Awaitable[None]]) -> Task:
         async def do(call: Call) -> None:
             """Do the job if it is due. An error is logged; the job runs again when it is next due."""
             try:
-                if await self._periodic.begin(name, every=self._intervals[name]):
+                if await self.periodic.begin(name, every=self.intervals[name]):
                     await work(call.stop)
             except StopRequestedError:
                 return
@@ -98,24 +91,24 @@ class CollectJobs:
 
     async def make_due(self, name: str) -> None:
         """Make this job due at once."""
-        async with self._database.write() as connection:
-            await self._periodic.make_due(connection, name)
-        self._wake()
+        async with self.database.write() as connection:
+            await self.periodic.make_due(connection, name)
+        self.wake()
 
     async def _discover(self, stop: Stop) -> None:
-        report = await self._runner.discover(stop)
+        report = await self.runner.discover(stop)
         if report.created:
             await self.make_due(COLLECT_JOB)
         if report.ended is not None:
-            await self._monitor.record_end(report.ended)
+            await self.monitor.record_end(report.ended)
 
     async def _collect(self, stop: Stop) -> None:
-        for report in await self._runner.collect(stop):
-            await self._monitor.record_end(report.ended)
+        for report in await self.runner.collect(stop):
+            await self.monitor.record_end(report.ended)
 
     async def _recover(self, _stop: Stop) -> None:
-        await self._runner.recover()
-        await self._monitor.record_recovery()
+        await self.runner.recover()
+        await self.monitor.record_recovery()
 
     async def _check(self, _stop: Stop) -> None:
-        await self._monitor.check()
+        await self.monitor.check()

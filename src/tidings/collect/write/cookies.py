@@ -173,16 +173,14 @@ class CookieRecords:
         values = {"priority": priority, "daily_limit": daily_limit}
         given = {column: value for column, value in values.items() if value is not None}
         now = to_milliseconds(self._clock.now())
-        async with self._database.write() as connection:
-            statement = update(cookies).where(cookies.c.cookie_name == name).values(**given, updated_at=now)
-            found = (await connection.execute(statement)).rowcount > 0
+        statement = update(cookies).where(cookies.c.cookie_name == name).values(**given, updated_at=now)
+        found = await self._database.change(statement) > 0
         log.info("cookie.changed_limits", cookie_name=name, found=found, **given)
         return found
 
     async def remove(self, name: str) -> bool:
         """Delete a cookie. Returns False if there is none of this name."""
-        async with self._database.write() as connection:
-            removed = (await connection.execute(delete(cookies).where(cookies.c.cookie_name == name))).rowcount > 0
+        removed = await self._database.change(delete(cookies).where(cookies.c.cookie_name == name)) > 0
         log.info("cookie.removed", cookie_name=name, found=removed)
         return removed
 
@@ -207,9 +205,8 @@ class CookieRecords:
     async def count_key_ids(self) -> dict[str, int]:
         """The number of cookies that each master key encrypted."""
         column = cookies.c.encryption_key_id
-        async with self._database.read() as connection:
-            rows = await connection.execute(select(column, func.count()).group_by(column).order_by(column))
-            return {row[0]: row[1] for row in rows}
+        rows = await self._database.fetch(select(column, func.count()).group_by(column).order_by(column))
+        return {row[0]: row[1] for row in rows}
 
     async def _insert(self, connection: AsyncConnection, new: NewCookie, *, now: datetime) -> bool:
         values = self._describe(new) | _describe_start(CookieState(day=utc_day(now)), now=now)

@@ -140,20 +140,17 @@ class Keywords:
             .where(watched_keywords.c.platform == platform, watched_keywords.c.keyword == keyword.strip())
             .values(enabled=enabled)
         )
-        async with self._database.write() as connection:
-            return (await connection.execute(statement)).rowcount > 0
+        return await self._database.change(statement) > 0
 
     async def list_all(self) -> list[Keyword]:
         """By platform, then keyword."""
         statement = select(watched_keywords).order_by(watched_keywords.c.platform, watched_keywords.c.keyword)
-        async with self._database.read() as connection:
-            return [_read_keyword(row) for row in await connection.execute(statement)]
+        return [_read_keyword(row) for row in await self._database.fetch(statement)]
 
     async def find(self, keyword_id: int) -> Keyword | None:
         """The keyword of this id."""
         statement = select(watched_keywords).where(watched_keywords.c.id == keyword_id)
-        async with self._database.read() as connection:
-            row = (await connection.execute(statement)).first()
+        row = await self._database.fetch_row(statement)
         return None if row is None else _read_keyword(row)
 
     async def list_enabled(self) -> list[Keyword]:

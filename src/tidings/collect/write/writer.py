@@ -19,24 +19,13 @@ from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.pseudonyms import Pseudonyms
 from tidings.collect.tables import COLLECT, MIRROR, CandidateStatus, candidates, sources
+from tidings.collect.write import leases
 from tidings.collect.write.batches import BatchProgress, limit_batch, store_progress
 from tidings.collect.write.changes import ChangeLog
 from tidings.collect.write.cookies import clamp_future_states, judge_code, record_outcomes
 from tidings.collect.write.corrections import CollectCorrections
 from tidings.collect.write.keywords import record_search
-from tidings.collect.write.leases import (
-    CANDIDATES,
-    LEASED_TABLES,
-    THREADS,
-    Key,
-    begin_settling,
-    find_due_platforms,
-    insert_candidates,
-    lease_candidates,
-    queue_refreshes,
-    release_leases,
-    renew_leases,
-)
+from tidings.collect.write.leases import CANDIDATES, LEASED_TABLES, THREADS
 from tidings.collect.write.pauses import PlatformPauses, judge_batch
 from tidings.collect.write.recovery import clamp_future_times, take_back_records
 from tidings.collect.write.results import (
@@ -150,7 +139,7 @@ class Writer:
         at = self._clock.now()
         async with self._executions.guard(execution) as connection:
             await self._executions.count_items(connection, execution, processed=0, failed=0)
-            return await renew_leases(connection, execution, at=at)
+            return await leases.renew_leases(connection, execution, at=at)
 
     async def add_candidates(
         self,
@@ -174,7 +163,7 @@ class Writer:
         if found > len(new):
             _log.warning("candidates.left_out", count=found - len(new), execution=execution.public_id)
         async with self._executions.guard(execution) as connection:
-            created = await insert_candidates(connection, self._database, new, execution=execution, at=at)
+            created = await leases.insert_candidates(connection, self._database, new, execution=execution, at=at)
             if keyword_id is not None:
                 counts = {"found": len(new), "created": len(created)}
                 await record_search(connection, keyword_id, **counts, code=code, continued=continued, at=at)
@@ -205,7 +194,8 @@ class Writer:
             leased = await self._lease_any(connection, execution, platform, limit=limit, progress=progress, at=at)
             if not leased and await self._queue_refreshes(connection, at=at):
                 leased = await self._lease_any(connection, execution, platform, limit=limit, progress=progress, at=at)
-            await self.changes.record(connection, candidates.name, _list_keys(leased), at=at)
+            keys = [(each.platform, each.note_id) for each in leased]
+            await self.changes.record(connection, candidates.name, keys, at=at)
         if leased:
             _log.info(
                 "candidates.leased", platform=leased[0].platform, count=len(leased), execution=execution.public_id
@@ -222,13 +212,15 @@ class Writer:
         progress: Mapping[str, Any],
         at: datetime,
     ) -> list[LeasedCandidate]:
-        due = [platform] if platform is not None else await find_due_platforms(connection, at=at)
+        due = [platform] if platform is not None else await leases.find_due_platforms(connection, at=at)
         for name in (each for each in due if each not in progress.get("paused", ())):
             most = await limit_batch(connection, name, limit=limit, limits=self._limits, at=at)
-            leased = await lease_candidates(connection, execution, platform=name, limit=most, at=at)
+            leased = await leases.lease_candidates(connection, execution, platform=name, limit=most, at=at)
             is_probe = not leased and await self.pauses.is_over(connection, name, at=at)
             if is_probe:
-                leased = await lease_candidates(connection, execution, platform=name, limit=1, at=at, is_probe=True)
+                leased = await leases.lease_candidates(
+                    connection, execution, platform=name, limit=1, at=at, is_probe=True
+                )
             if leased and is_probe:
                 await self.pauses.claim_probe(connection, name, at=at)
             if leased:
@@ -259,7 +251,9 @@ class Writer:
         at = self._clock.now()
         async with self._executions.guard_progress(execution) as (connection, progress):
             note_ids = {each.note_id for each in results}
-            step = await begin_settling(connection, self._database, execution, platform=platform, ids=note_ids, at=at)
+            step = await leases.begin_settling(
+                connection, self._database, execution, platform=platform, ids=note_ids, at=at
+            )
             verdict = judge_batch(step, collected, failures, progress=progress)
             settled = [
                 *await write_collected(step, collected),
@@ -301,21 +295,22 @@ class Writer:
     ) -> Finished:
         """End the execution and release what it still holds, uncounted. Without a status it ends as `partial` if
         something failed, else as `succeeded`."""
-        released: dict[str, list[Key]] = {}
-        at = self._clock.now()
+        at, count = self._clock.now(), 0
 
         async def release(connection: AsyncConnection) -> None:
-            released.update(await release_leases(connection, execution, at=at))
-            for table_name, keys in released.items():
+            nonlocal count
+            for table_name, keys in (await leases.release_leases(connection, execution, at=at)).items():
                 await self.changes.record(connection, table_name, keys, at=at)
+                count += len(keys)
             await fold_counts(connection)
 
         if status is None:
-            status = await self._judge_end(execution)
+            before = await self._executions.find(execution.public_id)
+            has_failed = before is not None and before.items_failed
+            status = ExecutionStatus.PARTIAL if has_failed else ExecutionStatus.SUCCEEDED
         await self._executions.finish(execution, status, processed=None, failed=None, result=result, also=release)
         record = await self._executions.find(execution.public_id)
         processed, failed = (0, 0) if record is None else (record.items_processed, record.items_failed)
-        count = sum(map(len, released.values()))
         _log.info(
             "workflow.finished",
             workflow=execution.workflow_name,
@@ -368,7 +363,11 @@ class Writer:
         at, paused = self._clock.now(), await self.pauses.list_names()
         async with self._database.write() as connection:
             await self._queue_refreshes(connection, at=at)
-            due = [name for of in (CANDIDATES, THREADS) for name in await find_due_platforms(connection, at=at, of=of)]
+            due = [
+                name
+                for of in (CANDIDATES, THREADS)
+                for name in await leases.find_due_platforms(connection, at=at, of=of)
+            ]
         return [name for name in dict.fromkeys(due) if name not in paused]
 
     async def _queue_refreshes(
@@ -379,13 +378,9 @@ class Writer:
         if abs(at - self._looked_at) < unless_within:
             return False
         self._looked_at = at
-        queued = await queue_refreshes(connection, at=at, limit=_MOST_REFRESHES)
+        queued = await leases.queue_refreshes(connection, at=at, limit=_MOST_REFRESHES)
         await self.changes.record(connection, candidates.name, queued, at=at)
         return bool(queued)
-
-    async def _judge_end(self, execution: Execution) -> ExecutionStatus:
-        record = await self._executions.find(execution.public_id)
-        return ExecutionStatus.PARTIAL if record is not None and record.items_failed else ExecutionStatus.SUCCEEDED
 
     async def count_uses(self, connection: AsyncConnection, uses: Sequence[CookieUse], *, at: datetime) -> None:
         """As `record_uses`. A platform that asks its last cookie for a captcha is paused."""
@@ -398,7 +393,3 @@ class Writer:
         for use in uses:
             outcomes[use.cookie_name].append(judge_code(use.code, captcha=use.captcha))
         await record_outcomes(connection, outcomes, at, rules=self._rules)
-
-
-def _list_keys(leased: Sequence[LeasedCandidate]) -> list[Key]:
-    return [(each.platform, each.note_id) for each in leased]

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Request
 
-from tidings.collect.alerts.monitor import record_end, record_recovery, report_failure
+from tidings.collect.alerts.monitor import WorkflowAlerts
 from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.notes import read_note
@@ -101,7 +101,7 @@ def _add_rule_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
 
 
 def _add_execution_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
-    writer = services.writer
+    writer, failures = services.writer, WorkflowAlerts(services.database, services.alerts)
 
     @routes.add("POST", "/executions", "Take the lock of a workflow", responses={})
     async def acquire_workflow(body: shapes.AcquireBody, request: Request, grant: WorkflowGrant) -> shapes.AcquiredLock:
@@ -121,7 +121,7 @@ def _add_execution_routes(routes: EnvelopeRoutes, services: WriterServices) -> N
         """Gives back, uncounted, what is still leased. A repeated request gets the same status."""
         status = None if body.status is None else ExecutionStatus(body.status)
         ended = await writer.finish_remote(body.execution_id, status=status)
-        await record_end(ended.workflow_name, ended.status, database=services.database, alerts=services.alerts)
+        await failures.judge_end(ended.workflow_name, ended.status)
         return shapes.FinishedExecution.model_validate(ended)
 
 
@@ -217,21 +217,19 @@ def _add_source_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
 
 
 def _add_failure_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
-    database, alerts = services.database, services.alerts
+    failures = WorkflowAlerts(services.database, services.alerts)
 
     @routes.add("POST", "/recover", "Free records of dead executions", responses={})
     async def recover_records() -> Recovered:
         """Safe at any time, for every driver."""
         recovered = await services.writer.recover()
-        await record_recovery(database=database, alerts=alerts)
+        await failures.record_recovery()
         return recovered
 
     @routes.add("POST", "/errors", "Report a failed workflow", responses={})
     async def report_error(body: shapes.FailureBody) -> shapes.ReportedFailure:
         """Raises an alert, once until the workflow ends well again."""
-        await report_failure(
-            body.workflow_name, body.message, execution_id=body.execution_id, database=database, alerts=alerts
-        )
+        await failures.report_failure(body.workflow_name, body.message, execution_id=body.execution_id)
         return shapes.ReportedFailure(alerted=True)
 
 
