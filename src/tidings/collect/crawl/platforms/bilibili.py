@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tidings.collect.comments import Comment
+from tidings.collect.crawl.platforms import fields
 from tidings.collect.crawl.platforms.client import (
     BLOCKED,
     NOT_UNDERSTOOD,
@@ -23,9 +24,6 @@ from tidings.collect.crawl.platforms.client import (
     blame_input,
     blame_platform,
     decode_body,
-    pick,
-    pick_objects,
-    show_code,
 )
 from tidings.collect.crawl.platforms.protocol import (
     CommentPage,
@@ -44,10 +42,6 @@ from tidings.collect.notes import (
     Counts,
     Note,
     NoteKind,
-    clean_html,
-    clean_text,
-    parse_count,
-    parse_platform_timestamp,
 )
 from tidings.core.secrets.secret import Secret
 
@@ -113,7 +107,7 @@ class Bilibili:
 
     def __init__(self, tools: PlatformTools) -> None:
         base = tools.base_url or DEFAULT_BASE
-        self._client = PlatformClient(tools=tools, platform=self.name, base_url=base, page=_PAGE)
+        self._client = PlatformClient(tools=tools, platform=self.name, base_url=base, page=_PAGE, codes=_CODES)
         self._passport = replace(self._client, base_url=tools.base_url or _PASSPORT)
         self._clock = tools.clock
         self._held: _HeldKey | None = None
@@ -141,7 +135,7 @@ class Bilibili:
         data = await self._ask(_VIEW, query=_name_video(reference.note_id), cookie=cookie)
         self._check_block(data)
         note = _read_note(data)
-        if note is None or not _is_named(reference.note_id, bvid=note.note_id, aid=data.get("aid")):
+        if note is None or not _is_named(reference.note_id, bvid=note.note_id, aid=fields.text(data, "aid")):
             raise self._client.refuse(NOT_UNDERSTOOD, "it describes another video")
         return note
 
@@ -149,8 +143,8 @@ class Bilibili:
         number, offset = await self._find_place(reference, cursor, cookie=cookie)
         asked = {"oid": number, "type": "1", "mode": "3", "pagination_str": json.dumps({"offset": offset})}
         data = await self._ask_signed(_COMMENTS, asked, cookie=cookie, nothing=_COMMENTS_CLOSED)
-        following = clean_text(pick(data, "cursor", "pagination_reply", "next_offset"))
-        is_end = pick(data, "cursor", "is_end") is not False or following in ("", offset)
+        following = fields.text(data, "cursor", "pagination_reply", "next_offset")
+        is_end = fields.pick(data, "cursor", "is_end") is not False or following in ("", offset)
         # The first page lists pinned comments twice, and a later page may repeat them.
         found = {comment.comment_id: comment for comment in _find_comments(data)}
         return CommentPage(comments=tuple(found.values()), cursor=None if is_end else f"{number} {following}")
@@ -165,22 +159,22 @@ class Bilibili:
             return number[1], ""
         data = await self._ask(_VIEW, query=_name_video(reference.note_id), cookie=cookie)
         self._check_block(data)
-        found = clean_text(data.get("aid"))
-        if not found.isdecimal() or clean_text(data.get("bvid")) != reference.note_id:
+        found = fields.text(data, "aid")
+        if not found.isdecimal() or fields.text(data, "bvid") != reference.note_id:
             raise self._client.refuse(NOT_UNDERSTOOD, "it describes another video")
         return found, ""
 
     async def check_session(self, cookie: Secret) -> SessionInfo:
         answer = self._client.read_object(await self._client.ask("/x/web-interface/nav", cookie=cookie))
         data = answer.get("data")
-        if pick(data, "isLogin") is not True:
+        if fields.pick(data, "isLogin") is not True:
             if answer.get("code") in (0, -101):
                 return SessionInfo(is_logged_in=False)
-            raise self._refuse_code(answer.get("code"))
+            raise self._client.refuse_code(answer.get("code"))
         return SessionInfo(
             is_logged_in=True,
-            account_id=clean_text(pick(data, "mid")),
-            account_name=clean_text(pick(data, "uname")),
+            account_id=fields.text(data, "mid"),
+            account_name=fields.text(data, "uname"),
             wants_renewal=await self._wants_renewal(cookie),
         )
 
@@ -188,7 +182,7 @@ class Bilibili:
         """Whether the web page would renew the session now; False if the platform does not say."""
         try:
             answer = await self._passport.ask("/x/passport-login/web/cookie/info", cookie=cookie)
-            return pick(self._passport.read_object(answer), "data", "refresh") is True
+            return fields.pick(self._passport.read_object(answer), "data", "refresh") is True
         except CrawlError:
             return False
 
@@ -236,16 +230,8 @@ class Bilibili:
         if nothing is not None and code == nothing:
             return {"code": nothing}
         if code != 0:
-            raise self._refuse_code(code)
-        if not isinstance(data, dict):
-            raise self._client.refuse(NOT_UNDERSTOOD, "there is no data")
-        if not data:
-            raise self._client.refuse(SOFT_BLOCK, "empty data")
-        return data
-
-    def _refuse_code(self, code: object) -> CrawlError:
-        meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD
-        return self._client.refuse(meaning, f"code {show_code(code)}")
+            raise self._client.refuse_code(code)
+        return self._client.check_data(data)
 
     def _check_block(self, data: dict[str, Any]) -> None:
         if "v_voucher" in data:
@@ -266,7 +252,7 @@ class Bilibili:
         self._check_block(data)
         if data.get("isLogin") is not True:
             raise self._client.refuse(_CODES[-101], "isLogin false")
-        images = (clean_text(pick(data, "wbi_img", name)) for name in ("img_url", "sub_url"))
+        images = (fields.text(data, "wbi_img", name) for name in ("img_url", "sub_url"))
         key = WbiKey.from_images(*images)
         if key is None:
             raise self._client.refuse(NOT_UNDERSTOOD, "there are no keys to sign with")
@@ -294,23 +280,23 @@ def _name_video(note_id: str) -> str:
     raise CrawlError(ErrorCode.INVALID_INPUT, "a Bilibili video id is BV and 10 letters or digits, or av and a number")
 
 
-def _is_named(note_id: str, *, bvid: str, aid: object) -> bool:
-    return note_id == bvid or note_id.lower() == f"av{clean_text(aid)}"
+def _is_named(note_id: str, *, bvid: str, aid: str) -> bool:
+    return note_id == bvid or note_id.lower() == f"av{aid}"
 
 
 def _read_page(data: dict[str, Any], *, page: int) -> SearchPage:
-    found = [_read_hit(item) for item in pick_objects(data, "result") if item.get("type") == "video"]
+    found = [_read_hit(item) for item in fields.objects(data, "result") if item.get("type") == "video"]
     return SearchPage(
         hits=tuple(hit for hit in found if hit is not None),
         page=page,
-        has_more=page < min(parse_count(data.get("numPages")) or 0, _MOST_PAGES),
-        total=parse_count(data.get("numResults")),
+        has_more=page < min(fields.count(data, "numPages") or 0, _MOST_PAGES),
+        total=fields.count(data, "numResults"),
     )
 
 
 def _read_author_page(data: dict[str, Any], *, page: int) -> SearchPage:
-    found = [_read_hit(item) for item in pick_objects(data, "list", "vlist")]
-    total = parse_count(pick(data, "page", "count"))
+    found = [_read_hit(item) for item in fields.objects(data, "list", "vlist")]
+    total = fields.count(data, "page", "count")
     return SearchPage(
         hits=tuple(hit for hit in found if hit is not None),
         page=page,
@@ -320,26 +306,26 @@ def _read_author_page(data: dict[str, Any], *, page: int) -> SearchPage:
 
 
 def _read_hit(item: dict[str, Any]) -> Hit | None:
-    bvid = clean_text(item.get("bvid"))
+    bvid = fields.text(item, "bvid")
     if not _BVID.fullmatch(bvid):
         return None
-    return Hit(platform=Bilibili.name, note_id=bvid, url=_locate(bvid), title=clean_html(item.get("title")))
+    return Hit(platform=Bilibili.name, note_id=bvid, url=_locate(bvid), title=fields.html(item, "title"))
 
 
 def _read_note(data: dict[str, Any]) -> Note | None:
-    bvid = clean_text(data.get("bvid"))
+    bvid = fields.text(data, "bvid")
     if not _BVID.fullmatch(bvid):
         return None
-    cover, seconds = clean_text(data.get("pic")), parse_count(data.get("duration"))
+    cover, seconds = fields.text(data, "pic"), fields.count(data, "duration")
     return Note(
         platform=Bilibili.name,
         note_id=bvid,
         url=_locate(bvid),
         kind=NoteKind.VIDEO,
-        title=clean_text(data.get("title")),
-        text=clean_text(data.get("desc")),
-        author=Author(author_id=clean_text(pick(data, "owner", "mid")), name=clean_text(pick(data, "owner", "name"))),
-        published_at=parse_platform_timestamp(data.get("pubdate")) or parse_platform_timestamp(data.get("ctime")),
+        title=fields.text(data, "title"),
+        text=fields.text(data, "desc"),
+        author=Author(author_id=fields.text(data, "owner", "mid"), name=fields.text(data, "owner", "name")),
+        published_at=fields.timestamp(data, "pubdate") or fields.timestamp(data, "ctime"),
         counts=_read_counts(data.get("stat")),
         images=(_complete_url(cover),) if cover else (),
         duration=None if seconds is None or seconds > _LONGEST_SECONDS else timedelta(seconds=seconds),
@@ -348,30 +334,28 @@ def _read_note(data: dict[str, Any]) -> Note | None:
 
 def _find_comments(data: dict[str, Any]) -> Iterator[Comment]:
     """Comments of the video, each followed by the replies that come with it."""
-    pinned = pick(data, "top", "upper")
-    roots = [*([pinned] if isinstance(pinned, dict) else []), *pick_objects(data, "top_replies")]
-    for root in (*roots, *pick_objects(data, "replies")):
-        for item in (root, *pick_objects(root, "replies")):
+    pinned = fields.pick(data, "top", "upper")
+    roots = [*([pinned] if isinstance(pinned, dict) else []), *fields.objects(data, "top_replies")]
+    for root in (*roots, *fields.objects(data, "replies")):
+        for item in (root, *fields.objects(root, "replies")):
             if comment := _read_comment(item, parent=None if item is root else root):
                 yield comment
 
 
 def _read_comment(item: dict[str, Any], *, parent: dict[str, Any] | None) -> Comment | None:
-    comment_id = clean_text(item.get("rpid_str")) or clean_text(item.get("rpid"))
+    comment_id = fields.text(item, "rpid_str") or fields.text(item, "rpid")
     if not comment_id:
         return None
-    place = clean_text(pick(item, "reply_control", "location")).removeprefix("IP属地：")
-    images = (clean_text(each.get("img_src")) for each in pick_objects(item, "content", "pictures"))
+    place = fields.text(item, "reply_control", "location").removeprefix("IP属地：")
+    images = (fields.text(each, "img_src") for each in fields.objects(item, "content", "pictures"))
     return Comment(
         comment_id=comment_id,
-        parent_id="" if parent is None else clean_text(parent.get("rpid_str")) or clean_text(parent.get("rpid")),
-        text=clean_text(pick(item, "content", "message")),
-        author=Author(
-            author_id=clean_text(pick(item, "member", "mid")), name=clean_text(pick(item, "member", "uname"))
-        ),
-        published_at=parse_platform_timestamp(item.get("ctime")),
-        likes=parse_count(item.get("like")),
-        replies=parse_count(item.get("rcount")),
+        parent_id="" if parent is None else fields.text(parent, "rpid_str") or fields.text(parent, "rpid"),
+        text=fields.text(item, "content", "message"),
+        author=Author(author_id=fields.text(item, "member", "mid"), name=fields.text(item, "member", "uname")),
+        published_at=fields.timestamp(item, "ctime"),
+        likes=fields.count(item, "like"),
+        replies=fields.count(item, "rcount"),
         images=tuple(_complete_url(url) for url in images if url),
         place=place,
     )
@@ -379,13 +363,13 @@ def _read_comment(item: dict[str, Any], *, parent: dict[str, Any] | None) -> Com
 
 def _read_counts(stat: object) -> Counts:
     return Counts(
-        views=parse_count(pick(stat, "view")),
-        likes=parse_count(pick(stat, "like")),
-        comments=parse_count(pick(stat, "reply")),
-        shares=parse_count(pick(stat, "share")),
-        favorites=parse_count(pick(stat, "favorite")),
-        coins=parse_count(pick(stat, "coin")),
-        danmaku=parse_count(pick(stat, "danmaku")),
+        views=fields.count(stat, "view"),
+        likes=fields.count(stat, "like"),
+        comments=fields.count(stat, "reply"),
+        shares=fields.count(stat, "share"),
+        favorites=fields.count(stat, "favorite"),
+        coins=fields.count(stat, "coin"),
+        danmaku=fields.count(stat, "danmaku"),
     )
 
 

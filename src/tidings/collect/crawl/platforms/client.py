@@ -101,6 +101,8 @@ class PlatformClient:
     needs_cookie: bool = True
     # HTTP statuses with a special meaning on this platform.
     statuses: Mapping[int, Meaning] = field(default_factory=dict)
+    # The codes of its JSON answers that are errors.
+    codes: Mapping[int, Meaning] = field(default_factory=dict)
 
     async def ask(
         self,
@@ -162,6 +164,19 @@ class PlatformClient:
         if meaning.blames_cookie and not self.needs_cookie:
             meaning = blame_platform(meaning.message)
         return meaning.as_error(platform=self.platform, sign=str(sign), retry_after=retry_after)
+
+    def refuse_code(self, code: object) -> CrawlError:
+        """The error of an answer whose code is not that of success."""
+        meaning = self.codes.get(code) if isinstance(code, int) else None
+        return self.refuse(meaning or NOT_UNDERSTOOD, f"code {show_code(code)}")
+
+    def check_data(self, data: object) -> dict[str, Any]:
+        """The data of a successful answer. Raises CrawlError: empty data is a soft block."""
+        if not isinstance(data, dict):
+            raise self.refuse(NOT_UNDERSTOOD, "there is no data")
+        if not data:
+            raise self.refuse(SOFT_BLOCK, "empty data")
+        return data
 
     def _find_meaning(self, answer: Answer) -> Meaning:
         status = answer.status
@@ -236,19 +251,3 @@ def decode_body(answer: Answer, *, platform: str, limit: int = LONGEST_ANSWER) -
 def show_code(code: object) -> str:
     """A code for a message. Only numbers are shown: a text could be a part of the cookie that no redactor knows."""
     return str(code) if isinstance(code, int) and abs(code) < _LARGEST_CODE else "of another kind"
-
-
-def pick(document: object, *path: str | int) -> Any:
-    """The value at a path of names and indexes in a JSON document; None if the path does not exist."""
-    for step in path:
-        if isinstance(step, int):
-            document = document[step] if isinstance(document, list) and len(document) > step else None
-        else:
-            document = document.get(step) if isinstance(document, dict) else None
-    return document
-
-
-def pick_objects(document: object, *path: str | int) -> list[dict[str, Any]]:
-    """The objects in the list at a path; other values are left out."""
-    found = pick(document, *path)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []

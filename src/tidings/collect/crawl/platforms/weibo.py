@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from tidings.collect.comments import Comment
+from tidings.collect.crawl.platforms import fields
 from tidings.collect.crawl.platforms.client import (
     NOT_UNDERSTOOD,
     SOFT_BLOCK,
@@ -20,8 +21,6 @@ from tidings.collect.crawl.platforms.client import (
     blame_input,
     blame_platform,
     decode_body,
-    pick,
-    pick_objects,
     read_cookies,
     show_code,
 )
@@ -40,10 +39,6 @@ from tidings.collect.notes import (
     Counts,
     Note,
     NoteKind,
-    clean_html,
-    clean_text,
-    parse_count,
-    parse_platform_timestamp,
     shorten_title,
 )
 from tidings.core.net.client import Answer
@@ -91,7 +86,7 @@ class Weibo:
 
     async def _read_cards(self, query: str, page: int, cookie: Secret | None) -> SearchPage:
         document = await self._ask("/api/container/getIndex", query=query, cookie=cookie)
-        if document.get("ok") == 0 and clean_text(document.get("msg")).startswith(_NOTHING_FOUND):
+        if document.get("ok") == 0 and fields.text(document, "msg").startswith(_NOTHING_FOUND):
             return SearchPage(hits=(), page=page, has_more=False, total=0)
         return _read_page(self._read_data(document), page=page)
 
@@ -99,10 +94,10 @@ class Weibo:
         if not _ID.fullmatch(reference.note_id):
             raise CrawlError(ErrorCode.INVALID_INPUT, "a Weibo post id has 5 to 32 letters or digits")
         document = await self._ask("/statuses/show", query=f"id={reference.note_id}", cookie=cookie)
-        if document.get("ok") == 0 and clean_text(document.get("msg")).startswith(_NO_SUCH_POST):
+        if document.get("ok") == 0 and fields.text(document, "msg").startswith(_NO_SUCH_POST):
             raise self._client.refuse(_GONE, "ok 0")
         data = self._read_data(document)
-        if reference.note_id not in {clean_text(data.get(name)) for name in ("id", "mid", "bid")}:
+        if reference.note_id not in {fields.text(data, name) for name in ("id", "mid", "bid")}:
             raise self._client.refuse(NOT_UNDERSTOOD, "it describes another post")
         if data.get("isLongText") is True:
             data = data | {"text": await self._read_long_text(_read_id(data), cookie=cookie)}
@@ -127,18 +122,18 @@ class Weibo:
         query = f"id={number}&page={page}"
         answer = await self._send("/api/comments/show", query=query, cookie=cookie, page=number)
         read = self._read_comments(answer, following="")
-        last = parse_count(pick(self._client.read_object(answer), "data", "max")) or 0
+        last = fields.count(self._client.read_object(answer), "data", "max") or 0
         return replace(read, cursor=f"page {page + 1}" if page < last and read.comments else None)
 
     def _read_comments(self, answer: Answer, *, following: str) -> CommentPage:
         self._check_page(answer)
         document = self._client.read_object(answer)
-        message = clean_text(document.get("msg"))
+        message = fields.text(document, "msg")
         if document.get("ok") == 0 and not document.get("data") and not message.startswith(_ASKED_TOO_OFTEN):
             return CommentPage(comments=())
         data = self._read_data(document)
         found = {comment.comment_id: comment for comment in _find_comments(data)}
-        next_id, kind = clean_text(data.get("max_id")), clean_text(data.get("max_id_type")) or "0"
+        next_id, kind = fields.text(data, "max_id"), fields.text(data, "max_id_type") or "0"
         cursor = f"{next_id} {kind}"
         is_end = next_id in ("", "0", following) or _CURSOR.fullmatch(cursor) is None
         return CommentPage(comments=tuple(found.values()), cursor=None if is_end else cursor)
@@ -155,7 +150,7 @@ class Weibo:
         data = self._read_data(await self._ask("/api/config", query="", cookie=cookie))
         if data.get("login") is not True:
             return SessionInfo(is_logged_in=False)
-        return SessionInfo(is_logged_in=True, account_id=clean_text(data.get("uid")))
+        return SessionInfo(is_logged_in=True, account_id=fields.text(data, "uid"))
 
     async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
         answer = await self._send(path, query=query, cookie=cookie)
@@ -185,17 +180,13 @@ class Weibo:
         accepted, data = document.get("ok"), document.get("data")
         if accepted == -100:
             raise self._client.refuse(_LOGIN, "ok -100")
-        if accepted == 0 and clean_text(document.get("msg")).startswith(_ASKED_TOO_OFTEN):
+        if accepted == 0 and fields.text(document, "msg").startswith(_ASKED_TOO_OFTEN):
             raise self._client.refuse(TOO_OFTEN, "ok 0")
         if "data" not in document and "url" in document:
             raise self._client.refuse(SOFT_BLOCK, "the address of a captcha")
         if accepted != 1:
             raise self._client.refuse(_REFUSED, f"ok {show_code(accepted)}")
-        if data == {}:
-            raise self._client.refuse(SOFT_BLOCK, "empty data")
-        if not isinstance(data, dict):
-            raise self._client.refuse(NOT_UNDERSTOOD, "there is no data")
-        return data
+        return self._client.check_data(data)
 
 
 def _name_page(cookie: Secret | None) -> dict[str, str]:
@@ -208,16 +199,16 @@ def _name_page(cookie: Secret | None) -> dict[str, str]:
 def _read_page(data: dict[str, Any], *, page: int) -> SearchPage:
     # A post can appear alone and in a group.
     hits = {hit.note_id: hit for post in _find_posts(data) if (hit := _read_hit(post)) is not None}
-    following = [pick(data, "cardlistInfo", name) for name in ("page", "since_id")]
+    following = [fields.pick(data, "cardlistInfo", name) for name in ("page", "since_id")]
     more = any(each is not None for each in following) if "cardlistInfo" in data else bool(hits)
     return SearchPage(
-        hits=tuple(hits.values()), page=page, has_more=more, total=parse_count(pick(data, "cardlistInfo", "total"))
+        hits=tuple(hits.values()), page=page, has_more=more, total=fields.count(data, "cardlistInfo", "total")
     )
 
 
 def _find_posts(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for card in pick_objects(data, "cards"):
-        for inner in (card, *pick_objects(card, "card_group")):
+    for card in fields.objects(data, "cards"):
+        for inner in (card, *fields.objects(card, "card_group")):
             if inner.get("card_type") == _POST and isinstance(post := inner.get("mblog"), dict):
                 yield post
 
@@ -226,13 +217,13 @@ def _read_hit(post: dict[str, Any]) -> Hit | None:
     note_id = _read_id(post)
     if not _ID.fullmatch(note_id):
         return None
-    title = shorten_title(clean_html(post.get("text")))
+    title = shorten_title(fields.html(post, "text"))
     return Hit(platform=Weibo.name, note_id=note_id, url=_locate(note_id), title=title)
 
 
 def _read_note(post: dict[str, Any]) -> Note:
-    note_id, text = _read_id(post), clean_html(post.get("text"))
-    images = tuple(url for picture in pick_objects(post, "pics") if (url := clean_text(_find_picture(picture))))
+    note_id, text = _read_id(post), fields.html(post, "text")
+    images = tuple(url for picture in fields.objects(post, "pics") if (url := _find_picture(picture)))
     return Note(
         platform=Weibo.name,
         note_id=note_id,
@@ -240,18 +231,16 @@ def _read_note(post: dict[str, Any]) -> Note:
         kind=_tell_kind(post, images),
         title=shorten_title(text),
         text=text,
-        author=Author(
-            author_id=clean_text(pick(post, "user", "id")), name=clean_text(pick(post, "user", "screen_name"))
-        ),
-        published_at=parse_platform_timestamp(post.get("created_at")),
+        author=Author(author_id=fields.text(post, "user", "id"), name=fields.text(post, "user", "screen_name")),
+        published_at=fields.timestamp(post, "created_at"),
         counts=Counts(
-            likes=parse_count(post.get("attitudes_count")),
-            comments=parse_count(post.get("comments_count")),
-            shares=parse_count(post.get("reposts_count")),
+            likes=fields.count(post, "attitudes_count"),
+            comments=fields.count(post, "comments_count"),
+            shares=fields.count(post, "reposts_count"),
         ),
         tags=tuple(dict.fromkeys(tag.strip() for tag in _TOPIC.findall(text) if tag.strip())),
         images=images,
-        place=clean_text(post.get("region_name")).removeprefix("发布于").strip(),
+        place=fields.text(post, "region_name").removeprefix("发布于").strip(),
     )
 
 
@@ -265,39 +254,37 @@ def _find_number(reference: NoteReference) -> str:
 
 def _find_comments(data: dict[str, Any]) -> Iterator[Comment]:
     """Comments of the post, each followed by the replies that come with it."""
-    for root in pick_objects(data, "data"):
-        for item in (root, *pick_objects(root, "comments")):
+    for root in fields.objects(data, "data"):
+        for item in (root, *fields.objects(root, "comments")):
             if comment_id := _read_id(item):
                 yield _read_comment(item, comment_id, parent_id="" if item is root else _read_id(root))
 
 
 def _read_comment(item: dict[str, Any], comment_id: str, *, parent_id: str) -> Comment:
-    picture = clean_text(pick(item, "pic", "large", "url") or pick(item, "pic", "url"))
+    picture = _find_picture(fields.pick(item, "pic"))
     return Comment(
         comment_id=comment_id,
         parent_id=parent_id,
-        text=clean_html(item.get("text")),
-        author=Author(
-            author_id=clean_text(pick(item, "user", "id")), name=clean_text(pick(item, "user", "screen_name"))
-        ),
-        published_at=parse_platform_timestamp(item.get("created_at")),
-        likes=parse_count(item.get("like_count")),
-        replies=parse_count(item.get("total_number")),
+        text=fields.html(item, "text"),
+        author=Author(author_id=fields.text(item, "user", "id"), name=fields.text(item, "user", "screen_name")),
+        published_at=fields.timestamp(item, "created_at"),
+        likes=fields.count(item, "like_count"),
+        replies=fields.count(item, "total_number"),
         images=(picture,) if picture else (),
-        place=clean_text(item.get("source")).removeprefix("来自").strip(),
+        place=fields.text(item, "source").removeprefix("来自").strip(),
     )
 
 
 def _read_id(post: dict[str, Any]) -> str:
-    return clean_text(post.get("id")) or clean_text(post.get("mid"))
+    return fields.text(post, "id") or fields.text(post, "mid")
 
 
-def _find_picture(picture: dict[str, Any]) -> object:
-    return pick(picture, "large", "url") or picture.get("url")
+def _find_picture(picture: object) -> str:
+    return fields.text(picture, "large", "url") or fields.text(picture, "url")
 
 
 def _tell_kind(post: dict[str, Any], images: tuple[str, ...]) -> NoteKind:
-    if pick(post, "page_info", "type") == "video":
+    if fields.pick(post, "page_info", "type") == "video":
         return NoteKind.VIDEO
     return NoteKind.IMAGES if images else NoteKind.TEXT
 

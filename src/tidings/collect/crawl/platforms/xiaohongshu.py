@@ -14,20 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qs, quote, urlsplit
 
 from tidings.collect.comments import Comment
+from tidings.collect.crawl.platforms import fields
 from tidings.collect.crawl.platforms.client import (
     BLOCKED,
     NOT_UNDERSTOOD,
-    SOFT_BLOCK,
     TOO_OFTEN,
     PlatformClient,
     blame_cookie,
     blame_input,
     blame_platform,
     check_cookie,
-    pick,
-    pick_objects,
     read_cookies,
-    show_code,
 )
 from tidings.collect.crawl.platforms.protocol import (
     CommentPage,
@@ -44,9 +41,7 @@ from tidings.collect.notes import (
     Counts,
     Note,
     NoteKind,
-    clean_text,
     parse_count,
-    parse_platform_timestamp,
     shorten_title,
 )
 from tidings.core.net.client import Answer
@@ -106,7 +101,9 @@ class Xiaohongshu:
 
     def __init__(self, tools: PlatformTools) -> None:
         base = tools.base_url or DEFAULT_BASE
-        self._client = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES, page=_PAGE)
+        self._client = PlatformClient(
+            tools=tools, platform=self.name, base_url=base, page=_PAGE, statuses=_STATUSES, codes=_CODES
+        )
         self._clock = tools.clock
         self._make_signer = _load_signer()
         # The cursors of authors' pages. The platform numbers no pages.
@@ -133,8 +130,8 @@ class Xiaohongshu:
             "xsec_token": token,
         }
         data = await self._ask(_FEED, question, cookie=cookie)
-        card = pick(data, "items", 0, "note_card")
-        if not isinstance(card, dict) or clean_text(card.get("note_id")) != reference.note_id:
+        card = fields.pick(data, "items", 0, "note_card")
+        if not isinstance(card, dict) or fields.text(card, "note_id") != reference.note_id:
             raise self._client.refuse(NOT_UNDERSTOOD, "it describes another note")
         return _read_note(card, token=token)
 
@@ -146,12 +143,12 @@ class Xiaohongshu:
         for at in range(known, page + 1):
             cursor = self._cursors.get((author_id, at), "")
             found = await self._ask_author(author_id, cursor=cursor, cookie=cookie)
-            following = clean_text(found.get("cursor"))
+            following = fields.text(found, "cursor")
             has_more = found.get("has_more") is True and following not in ("", cursor)
             if not has_more:
                 break
             self._remember(author_id, at + 1, following)
-        hits = tuple(hit for item in pick_objects(found, "notes") if (hit := _read_listed(item)) is not None)
+        hits = tuple(hit for item in fields.objects(found, "notes") if (hit := _read_listed(item)) is not None)
         return SearchPage(hits=hits if at == page else (), page=page, has_more=has_more and at == page)
 
     async def _ask_author(self, author_id: str, *, cursor: str, cookie: Secret | None) -> dict[str, Any]:
@@ -170,7 +167,7 @@ class Xiaohongshu:
         asked = {"note_id": _check_id(reference.note_id), "cursor": cursor, "top_comment_id": ""}
         asked |= {"image_formats": _IMAGE_FORMATS, "xsec_token": _find_token(reference)}
         data = await self._read(_COMMENTS, asked, cookie=cookie)
-        following = clean_text(data.get("cursor"))
+        following = fields.text(data, "cursor")
         has_more = data.get("has_more") is True and following not in ("", cursor)
         found = {comment.comment_id: comment for comment in _find_comments(data)}
         return CommentPage(comments=tuple(found.values()), cursor=following if has_more else None)
@@ -192,20 +189,15 @@ class Xiaohongshu:
         # Without a login the platform answers as for a guest.
         if data.get("guest") is not False:
             return SessionInfo(is_logged_in=False)
-        name, number = clean_text(data.get("nickname")), clean_text(data.get("user_id"))
+        name, number = fields.text(data, "nickname"), fields.text(data, "user_id")
         return SessionInfo(is_logged_in=True, account_id=number, account_name=name)
 
     def _read_data(self, answer: Answer) -> dict[str, Any]:
         document = self._client.read_object(answer)
         code, data = document.get("code"), document.get("data")
         if code != 0 or document.get("success") is False:
-            meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD
-            raise self._client.refuse(meaning, f"code {show_code(code)}")
-        if data == {}:
-            raise self._client.refuse(SOFT_BLOCK, "empty data")
-        if not isinstance(data, dict):
-            raise self._client.refuse(NOT_UNDERSTOOD, "there is no data")
-        return data
+            raise self._client.refuse_code(code)
+        return self._client.check_data(data)
 
     def _sign(
         self, path: str, question: Mapping[str, object], *, cookie: Secret | None, method: Literal["GET", "POST"]
@@ -255,84 +247,82 @@ def _read_token(url: str) -> str:
 
 
 def _read_page(data: dict[str, Any], *, page: int) -> SearchPage:
-    items = (item for item in pick_objects(data, "items") if item.get("model_type") not in _NOT_NOTES)
+    items = (item for item in fields.objects(data, "items") if item.get("model_type") not in _NOT_NOTES)
     hits = tuple(hit for item in items if (hit := _read_hit(item)) is not None)
     return SearchPage(hits=hits, page=page, has_more=data.get("has_more") is True)
 
 
 def _read_hit(item: dict[str, Any]) -> Hit | None:
-    note_id, token = clean_text(item.get("id")), clean_text(item.get("xsec_token"))
+    note_id, token = fields.text(item, "id"), fields.text(item, "xsec_token")
     if not _ID.fullmatch(note_id) or "note_card" not in item:
         return None
-    title = clean_text(pick(item, "note_card", "display_title"))
+    title = fields.text(item, "note_card", "display_title")
     url = _locate(note_id, token=token)
     return Hit(platform=Xiaohongshu.name, note_id=note_id, url=url, title=title, xsec_token=token or None)
 
 
 def _read_listed(item: dict[str, Any]) -> Hit | None:
     """A note in the list of its author."""
-    note_id, token = clean_text(item.get("note_id")), clean_text(item.get("xsec_token"))
+    note_id, token = fields.text(item, "note_id"), fields.text(item, "xsec_token")
     if not _ID.fullmatch(note_id):
         return None
-    url, title = _locate(note_id, token=token), clean_text(item.get("display_title"))
+    url, title = _locate(note_id, token=token), fields.text(item, "display_title")
     return Hit(platform=Xiaohongshu.name, note_id=note_id, url=url, title=title, xsec_token=token or None)
 
 
 def _find_comments(data: dict[str, Any]) -> Iterator[Comment]:
     """Comments of the note, each followed by the replies that come with it."""
-    for root in pick_objects(data, "comments"):
-        for item in (root, *pick_objects(root, "sub_comments")):
-            if comment_id := clean_text(item.get("id")):
-                yield _read_comment(item, comment_id, parent_id="" if item is root else clean_text(root.get("id")))
+    for root in fields.objects(data, "comments"):
+        for item in (root, *fields.objects(root, "sub_comments")):
+            if comment_id := fields.text(item, "id"):
+                yield _read_comment(item, comment_id, parent_id="" if item is root else fields.text(root, "id"))
 
 
 def _read_comment(item: dict[str, Any], comment_id: str, *, parent_id: str) -> Comment:
-    images = (clean_text(each.get("url_default")) for each in pick_objects(item, "pictures"))
+    images = (fields.text(each, "url_default") for each in fields.objects(item, "pictures"))
     return Comment(
         comment_id=comment_id,
         parent_id=parent_id,
-        text=clean_text(item.get("content")),
+        text=fields.text(item, "content"),
         author=Author(
-            author_id=clean_text(pick(item, "user_info", "user_id")),
-            name=clean_text(pick(item, "user_info", "nickname")),
+            author_id=fields.text(item, "user_info", "user_id"),
+            name=fields.text(item, "user_info", "nickname"),
         ),
-        published_at=parse_platform_timestamp(item.get("create_time")),
-        likes=parse_count(item.get("like_count")),
-        replies=parse_count(item.get("sub_comment_count")),
+        published_at=fields.timestamp(item, "create_time"),
+        likes=fields.count(item, "like_count"),
+        replies=fields.count(item, "sub_comment_count"),
         images=tuple(url for url in images if url),
-        place=clean_text(item.get("ip_location")),
+        place=fields.text(item, "ip_location"),
     )
 
 
 def _read_note(card: dict[str, Any], *, token: str) -> Note:
-    note_id = clean_text(card.get("note_id"))
-    text = clean_text(card.get("desc")).replace("[话题]#", "")
-    images = (clean_text(image.get("url_default")) for image in pick_objects(card, "image_list"))
+    note_id = fields.text(card, "note_id")
+    text = fields.text(card, "desc").replace("[话题]#", "")
+    images = (fields.text(image, "url_default") for image in fields.objects(card, "image_list"))
     return Note(
         platform=Xiaohongshu.name,
         note_id=note_id,
         url=_locate(note_id, token=token),
         kind=NoteKind.VIDEO if card.get("type") == "video" else NoteKind.IMAGES,
-        title=clean_text(card.get("title")) or shorten_title(text),
+        title=fields.text(card, "title") or shorten_title(text),
         text=text,
-        author=Author(
-            author_id=clean_text(pick(card, "user", "user_id")), name=clean_text(pick(card, "user", "nickname"))
-        ),
-        published_at=parse_platform_timestamp(card.get("time")),
-        updated_at=parse_platform_timestamp(card.get("last_update_time")),
+        author=Author(author_id=fields.text(card, "user", "user_id"), name=fields.text(card, "user", "nickname")),
+        published_at=fields.timestamp(card, "time"),
+        updated_at=fields.timestamp(card, "last_update_time"),
         counts=_read_counts(card.get("interact_info")),
-        tags=tuple(tag for item in pick_objects(card, "tag_list") if (tag := clean_text(item.get("name")))),
+        tags=tuple(tag for item in fields.objects(card, "tag_list") if (tag := fields.text(item, "name"))),
         images=tuple(url for url in images if url),
-        place=clean_text(card.get("ip_location")),
+        place=fields.text(card, "ip_location"),
     )
 
 
 def _read_counts(info: object) -> Counts:
     return Counts(
-        likes=parse_count(pick(info, "liked_count")),
-        comments=parse_count(pick(info, "comment_count")),
-        shares=parse_count(pick(info, "share_count") or pick(info, "shared_count")),
-        favorites=parse_count(pick(info, "collected_count")),
+        likes=fields.count(info, "liked_count"),
+        comments=fields.count(info, "comment_count"),
+        shares=parse_count(fields.pick(info, "share_count") or fields.pick(info, "shared_count")),
+        favorites=fields.count(info, "collected_count"),
     )
 
 
