@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 from tests.fakes import FakeClock
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.core.alerts.conditions import OpenCondition
-from tidings.core.alerts.delivery import DeliveryPolicy
 from tidings.core.alerts.events import Alert, AlertEvent, DeliveryError, DestinationError, EventType
 from tidings.core.alerts.kinds import AlertLevel, Language
 from tidings.core.alerts.outbox import LEASE, alert_outbox
@@ -467,7 +466,7 @@ async def test_what_a_failure_says_decides_when_it_is_tried_again(
 async def test_a_rehearsal_waits_less_and_tries_as_often(database: Database, clock: FakeClock, scale: float) -> None:
     """Alerts: the scale of the retry rules shortens the waits and the three days with them."""
     down, start = Recorder(failure=DOWN), clock.now()
-    alerts = Alerts(database, clock=clock, destinations=[down], policy=DeliveryPolicy(scale=scale))
+    alerts = Alerts(database, clock=clock, destinations=[down], retry_scale=scale)
     await hold(alerts, database)
     for _ in range(100):
         await deliver_when_due(alerts, clock)

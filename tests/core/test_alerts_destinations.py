@@ -20,7 +20,6 @@ from tests.fakes import FakeClock
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.collect.alerts.kinds import CollectAlert
 from tidings.core.alerts.conditions import alert_conditions
-from tidings.core.alerts.delivery import DeliveryPolicy
 from tidings.core.alerts.events import Alert, AlertEvent, DeliveryError, DestinationError, EventType
 from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.core.alerts.messengers import AppriseDestination, split_urls
@@ -303,7 +302,7 @@ async def test_no_log_no_error_and_no_table_holds_a_destinations_secret(
         database,
         clock=clock,
         destinations=[webhook, AppriseDestination(apprise_url, number=1)],
-        policy=DeliveryPolicy(scale=0),
+        retry_scale=0,
     )
     async with database.write() as connection:
         await alerts.raise_alert(connection, Alert(AnnounceAlert.NO_URLS, "shop", reason="none", action="Look."))

@@ -27,7 +27,7 @@ from tidings.audit.report import AuditReport, Check, CheckBuilder, CheckName, co
 from tidings.audit.repository import check_repository
 from tidings.audit.secret_finder import KnownSecret, SecretFinder
 from tidings.audit.strength import AuditedMasterKey, check_master_key, check_tokens
-from tidings.core.db.database import DatabaseUrlError, ReadableDatabase, open_read_only_database
+from tidings.core.db.database import DatabaseUrlError, open_read_only_database
 from tidings.core.secrets.keyring import FernetSalt, KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
@@ -123,8 +123,13 @@ async def _check_database(
     stored: list[KnownSecret] = []
     values, rows = 0, "not all rows"
     try:
-        stored, values = await _open_stored(database, keys=keys, redactor=redactor, check=encryption)
-        rows = await _scan(database, SecretFinder([*secrets, *stored]), check=clear)
+        async with database.read() as connection:
+            tables = await connection.run_sync(reflect_tables)
+            stored, values = await open_encrypted(connection, tables, keys=keys, check=encryption)
+            for secret in stored:
+                redactor.add(secret.value)
+            count = await scan_tables(connection, tables, SecretFinder([*secrets, *stored]), check=clear)
+        rows = f"{count_things(len(tables), 'table')}, {count_things(count, 'row')} with text"
     except SQLAlchemyError as error:
         # Only the driver's message, because the values of a statement may be secret.
         reason = " ".join(str(getattr(error, "orig", None) or type(error).__name__).split())
@@ -135,21 +140,3 @@ async def _check_database(
         encryption.build(CheckName.ENCRYPTION, count_things(values, "encrypted value")),
         clear.build(CheckName.DATABASE, f"{database.dialect}, {rows}"),
     ]
-
-
-async def _open_stored(
-    database: ReadableDatabase, *, keys: KeyRing | None, redactor: Redactor, check: CheckBuilder
-) -> tuple[list[KnownSecret], int]:
-    async with database.read() as connection:
-        tables = await connection.run_sync(reflect_tables)
-        stored, count = await open_encrypted(connection, tables, keys=keys, check=check)
-    for secret in stored:
-        redactor.add(secret.value)
-    return stored, count
-
-
-async def _scan(database: ReadableDatabase, finder: SecretFinder, *, check: CheckBuilder) -> str:
-    async with database.read() as connection:
-        tables = await connection.run_sync(reflect_tables)
-        count = await scan_tables(connection, tables, finder, check=check)
-    return f"{count_things(len(tables), 'table')}, {count_things(count, 'row')} with text"

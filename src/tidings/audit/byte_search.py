@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tidings.audit.foreign_text import FOREIGN_COLUMNS
 from tidings.audit.report import CheckBuilder
@@ -21,14 +21,6 @@ _OVERLAP: Final = 64 * 1024
 _BEFORE: Final = 1
 _BLOB: Final = re.compile(rb'"base64":\s?"(?P<value>[A-Za-z0-9+/=]*)"')
 _LONGEST_LINE: Final = 64 * 1024 * 1024
-
-
-class Search(Protocol):
-    """Takes the bytes of one content in order, and adds the secrets in them to a check."""
-
-    def feed(self, piece: bytes) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class WindowSearch:
@@ -128,3 +120,7 @@ class BackupSearch:
         ours = [value for place, value in enumerate(values) if place not in self._places]
         foreign = [value for place, value in enumerate(values) if place in self._places]
         return json.dumps(ours, ensure_ascii=False).encode(), json.dumps(foreign, ensure_ascii=False).encode()
+
+
+# Takes the bytes of one content in order, and adds the secrets in them to a check.
+Search = WindowSearch | BackupSearch

@@ -31,15 +31,11 @@ class Loop:
                 await self._sleep(await step(), stop)
 
     async def _sleep(self, duration: timedelta, stop: Stop) -> None:
-        waits = (self._clock.sleep(duration), self._woken.wait(), stop.wait())
-        tasks = [asyncio.create_task(_discard_result(wait)) for wait in waits]
+        waits: tuple[Awaitable[object], ...] = (self._clock.sleep(duration), self._woken.wait(), stop.wait())
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _discard_result(work: Awaitable[object]) -> None:
-    await work

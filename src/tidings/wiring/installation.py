@@ -4,7 +4,7 @@
 `tidings announce` does not need is imported only then.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -19,15 +19,12 @@ from tidings.announce.due.rules import DueRules
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.site.site import ANNOUNCE, Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
-from tidings.core.alerts.delivery import DeliveryPolicy
 from tidings.core.alerts.events import Destination
 from tidings.core.alerts.kinds import AlertLevel
 from tidings.core.alerts.service import Alerts
 from tidings.core.alerts.translation import Translator
 from tidings.core.clock import Clock
-from tidings.core.db.database import (
-    Database,
-)
+from tidings.core.db.database import Database
 from tidings.core.execution_table import LostExecution
 from tidings.core.executions import Executions
 from tidings.core.net.client import GuardedClient
@@ -145,17 +142,10 @@ class Installation:
             await self.periodic.make_due(connection, "collect.recover")
 
     @cached_property
-    def destinations(self) -> Sequence[Destination]:
-        """The destinations of alerts. Raises DestinationError for a webhook that cannot be used."""
-        client = self.own_client
-        opened = list(open_destinations(self.settings, client=client, clock=self.clock, redactor=self.redactor))
-        self.alert_levels.update({destination.name: level for destination, level in opened})
-        return [destination for destination, _ in opened]
-
-    @cached_property
-    def alert_levels(self) -> dict[str, AlertLevel]:
-        """The minimum level of each destination, by its name; known once `destinations` are open."""
-        return {}
+    def destinations(self) -> Mapping[Destination, AlertLevel]:
+        """The destinations of alerts, with their minimum levels. Raises DestinationError for a webhook that cannot be
+        used."""
+        return dict(open_destinations(self.settings, client=self.own_client, clock=self.clock, redactor=self.redactor))
 
     @cached_property
     def alerts(self) -> Alerts:
@@ -165,9 +155,9 @@ class Installation:
             destinations=self.destinations,
             kinds=list_alert_kinds(),
             language=self.settings.language,
-            policy=DeliveryPolicy(scale=self.settings.retry_scale),
+            retry_scale=self.settings.retry_scale,
             redactor=self.redactor,
-            levels=self.alert_levels,
+            levels={destination.name: level for destination, level in self.destinations.items()},
             translator=Translator(list_alert_texts()),
         )
 

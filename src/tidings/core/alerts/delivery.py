@@ -1,7 +1,6 @@
 """Delivers events from the outbox to one destination: claim, send, record the result, schedule the retry."""
 
 import asyncio
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -23,33 +22,26 @@ _SEND_LIMIT: Final = _MINUTE
 _log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryPolicy:
-    """When a failed event is sent again."""
+def next_delay(*, attempt: int, waited: timedelta, asked_for: timedelta | None = None) -> timedelta | None:
+    """The unscaled wait after this attempt (from 1); None once the waits add up to three days.
 
-    # Multiplies every wait, for a rehearsal.
-    scale: float = 1
-
-    def next_delay(self, *, attempt: int, waited: timedelta, asked_for: timedelta | None = None) -> timedelta | None:
-        """The unscaled wait after this attempt (from 1); None once the waits add up to three days.
-
-        A longer `asked_for` (Retry-After) replaces the rule's wait, up to a day.
-        """
-        left = GIVE_UP_AFTER - waited
-        if left <= timedelta(0):
-            return None
-        asked_for = None if asked_for is None else min(asked_for, _LONGEST_RETRY_AFTER)
-        wait = _BACKOFF.next_delay(attempt, at_least=asked_for)
-        return None if wait is None else min(wait, left)
+    A longer `asked_for` (Retry-After) replaces the rule's wait, up to a day.
+    """
+    left = GIVE_UP_AFTER - waited
+    if left <= timedelta(0):
+        return None
+    asked_for = None if asked_for is None else min(asked_for, _LONGEST_RETRY_AFTER)
+    wait = _BACKOFF.next_delay(attempt, at_least=asked_for)
+    return None if wait is None else min(wait, left)
 
 
 class AlertDelivery:
-    """Sends the events of the outbox and records each result in it."""
+    """Sends the events of the outbox and records each result in it. `scale` multiplies every wait, for a rehearsal."""
 
-    def __init__(self, outbox: AlertOutbox, *, clock: Clock, policy: DeliveryPolicy, redactor: Redactor) -> None:
+    def __init__(self, outbox: AlertOutbox, *, clock: Clock, scale: float, redactor: Redactor) -> None:
         self._outbox = outbox
         self._clock = clock
-        self._policy = policy
+        self._scale = scale
         self._redactor = redactor
 
     async def drain(self, destination: Destination, *, limit: int) -> int:
@@ -74,12 +66,12 @@ class AlertDelivery:
 
     async def _record_failure(self, destination: Destination, claim: AlertClaim, failure: DeliveryError) -> None:
         now, reason = self._clock.now(), self._redactor.redact(failure.reason)
-        wait = self._policy.next_delay(attempt=claim.attempts, waited=claim.waited, asked_for=failure.retry_after)
+        wait = next_delay(attempt=claim.attempts, waited=claim.waited, asked_for=failure.retry_after)
         if wait is None or not failure.retry:
             await self._outbox.give_up(claim, at=now, failure=reason)
             _log.error("alert.given_up", **_describe(destination, claim), reason=reason)
             return
-        until = now + wait * self._policy.scale
+        until = now + wait * self._scale
         await self._outbox.postpone(claim, until=until, wait=wait, failure=reason)
         _log.warning("alert.not_delivered", **_describe(destination, claim), reason=reason, next_try=to_text(until))
 

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.alerts.conditions import Conditions, OpenCondition, PastAlert
-from tidings.core.alerts.delivery import AlertDelivery, DeliveryPolicy
+from tidings.core.alerts.delivery import AlertDelivery
 from tidings.core.alerts.events import Alert, Destination, DestinationError, EventType
 from tidings.core.alerts.kinds import AlertKind, AlertKinds, AlertLevel, Language
 from tidings.core.alerts.outbox import AlertOutbox
@@ -47,16 +47,17 @@ class Alerts:
         database: Database,
         *,
         clock: Clock,
-        destinations: Sequence[Destination],
+        destinations: Collection[Destination],
         kinds: Iterable[AlertKind] = (),
         language: Language = Language.ENGLISH,
-        policy: DeliveryPolicy | None = None,
+        retry_scale: float = 1,
         redactor: Redactor | None = None,
         levels: Mapping[str, AlertLevel] | None = None,
         translator: Translator | None = None,
     ) -> None:
-        """`levels`: the minimum level of a destination, by its name. `translator`: puts reasons and actions of events
-        into Chinese, if that is the language; tables and logs keep the English ones."""
+        """`retry_scale` multiplies every wait before an event is sent again. `levels`: the minimum level of a
+        destination, by its name. `translator`: puts reasons and actions of events into Chinese, if that is the
+        language; tables and logs keep the English ones."""
         self._database = database
         self._clock = clock
         self._destinations = tuple(destinations)
@@ -69,9 +70,7 @@ class Alerts:
         self._conditions = Conditions(database)
         self._kinds = AlertKinds(kinds)
         self._outbox = AlertOutbox(database, kinds=self._kinds, language=language, translator=self.translator)
-        self._delivery = AlertDelivery(
-            self._outbox, clock=clock, policy=policy or DeliveryPolicy(), redactor=self._redactor
-        )
+        self._delivery = AlertDelivery(self._outbox, clock=clock, scale=retry_scale, redactor=self._redactor)
         self._loop = Loop(clock=clock)
         self._purge_at = clock.now()
 

@@ -245,8 +245,12 @@ def open_database(url: str, *, connections: int = CONNECTIONS) -> Database:
     """
     parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
-        return _open_sqlite(Path(str(parsed.database)), url=parsed)
-    return _open_postgresql(parsed, connections=connections)
+        path = Path(str(parsed.database))
+        writer, reader = open_sqlite_writer(path), open_sqlite_reader(path)
+        return Database(writer, reader, dialect="sqlite", url=parsed, most_readers=SQLITE_READERS)
+    writer = open_postgresql_writer(parsed, connections=connections)
+    reader = open_postgresql_reader(parsed, connections=connections)
+    return Database(writer, reader, dialect="postgresql", url=parsed, most_readers=connections)
 
 
 def open_read_only_database(url: str, *, connections: int = _POSTGRESQL_ONLY_READERS) -> ReadableDatabase:
@@ -278,17 +282,6 @@ def _parse_url(url: str) -> URL:
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise DatabaseUrlError("a SQLite database needs a file, or nothing would survive; use sqlite:///path")
     return parsed
-
-
-def _open_sqlite(path: Path, *, url: URL) -> Database:
-    writer, reader = open_sqlite_writer(path), open_sqlite_reader(path)
-    return Database(writer, reader, dialect="sqlite", url=url, most_readers=SQLITE_READERS)
-
-
-def _open_postgresql(url: URL, *, connections: int) -> Database:
-    writer = open_postgresql_writer(url, connections=connections)
-    reader = open_postgresql_reader(url, connections=connections)
-    return Database(writer, reader, dialect="postgresql", url=url, most_readers=connections)
 
 
 async def prepare_database(database: Database) -> None:

@@ -6,9 +6,9 @@ import json
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Insert, exc
+from sqlalchemy import Dialect, Insert, exc
 from sqlalchemy.dialects.sqlite.aiosqlite import SQLiteDialect_aiosqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
@@ -19,6 +19,7 @@ _ERRORS = (
     *("DataError", "IntegrityError", "InternalError", "NotSupportedError", "OperationalError", "ProgrammingError"),
     *("DatabaseError", "InterfaceError"),
 )
+NAMED_SQLITE: Final = SQLiteDialect_aiosqlite(paramstyle="named")
 
 
 class DirectStatement:
@@ -32,13 +33,16 @@ class DirectStatement:
 
     async def run(self, connection: AsyncConnection, values: Mapping[str, Any]) -> list[Any]:
         """Its rows, in the caller's transaction. Raises SQLAlchemy's errors, also if a value is missing."""
-        name = connection.dialect.name
-        if name not in self._compiled:
-            self._compiled[name] = self._compile(connection, values)
-        sql, constants = self._compiled[name]
-        driver: Any = (await connection.get_raw_connection()).driver_connection
-        with _raise_as_sqlalchemy(sql):
-            if name == "sqlite":
+        driver = (await connection.get_raw_connection()).driver_connection
+        return await self.run_on(driver, connection.dialect, values)
+
+    async def run_on(self, driver: Any, dialect: Dialect, values: Mapping[str, Any]) -> list[Any]:
+        """As `run`, on the driver's own connection."""
+        if dialect.name not in self._compiled:
+            self._compiled[dialect.name] = self._compile(dialect, values)
+        sql, constants = self._compiled[dialect.name]
+        with raise_as_sqlalchemy(sql):
+            if dialect.name == "sqlite":
                 rows = await driver.execute_fetchall(sql, {**constants, **values})
             else:
                 cursor = await driver.execute(sql, {**constants, **values})
@@ -52,12 +56,11 @@ class DirectStatement:
         result = await connection.execute(self._statement, rows) if rows else None
         return list(result) if result is not None and result.returns_rows else []
 
-    def _compile(self, connection: AsyncConnection, values: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        # SQLAlchemy's default for SQLite is positional parameters; `values` are passed by name.
-        is_sqlite = connection.dialect.name == "sqlite"
-        dialect = SQLiteDialect_aiosqlite(paramstyle="named") if is_sqlite else connection.dialect
+    def _compile(self, dialect: Dialect, values: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
         columns = list(values) if isinstance(self._statement, Insert) else None
-        compiled = self._statement.compile(dialect=dialect, column_keys=columns)
+        # SQLAlchemy's default for SQLite is positional parameters; `values` are passed by name.
+        named = NAMED_SQLITE if dialect.name == "sqlite" else dialect
+        compiled = self._statement.compile(dialect=named, column_keys=columns)
         # A parameter without a value must not become NULL.
         return str(compiled), {
             name: each for name, each in compiled.params.items() if not compiled.binds[name].required
@@ -98,7 +101,7 @@ def _name_columns(statement: Any) -> Callable[..., Any]:
 
 
 @contextmanager
-def _raise_as_sqlalchemy(sql: str) -> Iterator[None]:
+def raise_as_sqlalchemy(sql: str) -> Iterator[None]:
     """Raise the driver's errors as SQLAlchemy's classes, without values in their messages."""
     try:
         yield

@@ -23,9 +23,6 @@ _PIECE: Final = 4
 _LONGEST_STRIDE: Final = 8
 _LEVELS: Final = 4
 _PASSES: Final = 8
-# Field names, events and routes repeat with every line, so short texts are cached.
-_LONGEST_REMEMBERED: Final = 40
-_MOST_REMEMBERED: Final = 1_000
 
 _Span = tuple[int, int]
 
@@ -39,7 +36,6 @@ class Redactor:
     def __init__(self, secrets: Iterable[Secret | str] = ()) -> None:
         self._index: dict[str, tuple[tuple[int, str], ...]] = {}
         self._stride = _LONGEST_STRIDE
-        self._remembered: dict[str, str] = {}
         self._added: set[str] = set()
         self._lock = threading.Lock()
         for secret in secrets:
@@ -58,28 +54,16 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """The text with every known secret, and all that looks like one, replaced by `***REDACTED***`."""
-        if len(text) > _LONGEST_REMEMBERED:
-            return self._redact(text)
-        # Stored in the cache of the beginning: `add` in another thread replaces the cache.
-        remembered = self._remembered
-        redacted = remembered.get(text)
-        if redacted is None:
-            if len(remembered) >= _MOST_REMEMBERED:
-                remembered.clear()
-            redacted = remembered[text] = self._redact(text)
-        return redacted
-
-    def recognises(self, text: str) -> bool:
-        """Whether the text holds a known secret in any spelling. A text that only looks like one does not count."""
-        return next(self._find_spans(text), None) is not None
-
-    def _redact(self, text: str) -> str:
         # A replacement may join two parts of the text into something that looks like a secret.
         for _ in range(_PASSES):
             before, text = text, redact_patterns(self._redact_known(text))
             if text == before:
                 break
         return text
+
+    def recognises(self, text: str) -> bool:
+        """Whether the text holds a known secret in any spelling. A text that only looks like one does not count."""
+        return next(self._find_spans(text), None) is not None
 
     def _index_form(self, form: str) -> None:
         # Readers look up without the lock: an entry is replaced whole, and a shorter stride only leaves some unused.
@@ -89,7 +73,6 @@ class Redactor:
             entries = self._index.get(piece, ())
             if (offset, form) not in entries:
                 self._index[piece] = (*entries, (offset, form))
-                self._remembered = {}
 
     def _redact_known(self, text: str) -> str:
         if not self._index:
