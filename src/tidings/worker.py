@@ -13,9 +13,8 @@ from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.run.jobs import RECOVER_JOB
 from tidings.core.db.database import NewerDatabaseError, check_compatibility
 from tidings.core.logs.logger import get_logger
-from tidings.core.loop import Loop
+from tidings.core.loop import AFTER_ERROR, Loop
 from tidings.core.queue.dispatcher import Task
-from tidings.core.queue.tick import AFTER_ERROR
 from tidings.core.stop import Stop
 from tidings.wiring.crawl import make_collect_jobs
 from tidings.wiring.installation import Installation
@@ -23,7 +22,6 @@ from tidings.wiring.installation import Installation
 QUEUES = ("announce", "collect")
 # The server gives open requests five seconds, and everything must end within ten.
 DRAIN = timedelta(seconds=8)
-_MIRROR_AGAIN = timedelta(minutes=1)
 _LOOK_AT_TABLES = timedelta(seconds=10)
 
 _log = get_logger(__name__)
@@ -69,11 +67,9 @@ class Worker:
                 _log.error("release.outdated", reason=str(error))
                 self._outdated = error
                 stop.request(str(error))
-            except SQLAlchemyError as error:
-                _log.warning("tables.not_checked", reason=type(error).__name__)
             return _LOOK_AT_TABLES
 
-        await Loop(clock=self._installation.clock).run(step, stop)
+        await Loop("tables.check", clock=self._installation.clock, after_error=_LOOK_AT_TABLES).run(step, stop)
 
     async def _work(self, stop: Stop) -> None:
         if "collect" in self._queues:
@@ -81,14 +77,11 @@ class Worker:
             with suppress(SQLAlchemyError):
                 await self._collect.make_due(RECOVER_JOB)
         if self._queues:
-            await Loop(clock=self._installation.clock).run(lambda: self._take_jobs(stop), stop)
+            await Loop("worker", clock=self._installation.clock).run(lambda: self._take_jobs(stop), stop)
 
     async def _take_jobs(self, stop: Stop) -> timedelta:
         """Take jobs until the stop signal. A database that is full or away when it begins is tried again soon."""
-        try:
-            await self._installation.dispatcher.work(self._list_tasks(), stop, drain=DRAIN)
-        except SQLAlchemyError as error:
-            _log.warning("worker.failed", reason=type(error).__name__)
+        await self._installation.dispatcher.work(self._list_tasks(), stop, drain=DRAIN)
         return AFTER_ERROR
 
     def _list_tasks(self) -> Mapping[str, Task]:
@@ -102,14 +95,5 @@ class Worker:
     async def _keep_mirror(self, stop: Stop) -> None:
         """Deliver to Feishu all the time; of several workers, one does at a time."""
         mirror = self._installation.collect.mirror
-        if mirror is None or "collect" not in self._queues:
-            return
-
-        async def step() -> timedelta:
-            try:
-                await mirror.run(stop)
-            except Exception:  # noqa: BLE001 - the tables are the truth; an error of their copy ends nothing else
-                _log.exception("job.failed", job="mirror")
-            return _MIRROR_AGAIN
-
-        await Loop(clock=self._installation.clock).run(step, stop)
+        if mirror is not None and "collect" in self._queues:
+            await mirror.run(stop)

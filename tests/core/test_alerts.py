@@ -541,7 +541,7 @@ async def test_a_wake_ends_the_sleep_and_a_failing_database_does_not_end_the_loo
         await taken.wait()
         stop.request("enough")
         await running
-    assert [event["log_level"] for event in events if event["event"] == "alert.database_failed"] == ["warning"]
+    assert [event["log_level"] for event in events if event["event"] == "alerts.failed"] == ["warning"]
 
 
 async def rename_table(database: Database, old: str, new: str) -> None:

@@ -11,11 +11,12 @@ from structlog.testing import capture_logs
 
 from tests.fakes import FakeClock
 from tidings.core.db.database import Database
+from tidings.core.loop import AFTER_ERROR
 from tidings.core.process_lock import ProcessLock
 from tidings.core.queue.dispatcher import Call, Job
 from tidings.core.queue.embedded import EmbeddedDispatcher
 from tidings.core.queue.periodic import PeriodicJobs
-from tidings.core.queue.tick import AFTER_ERROR, Ticker
+from tidings.core.queue.tick import Ticker
 from tidings.core.stop import Stop
 
 pytestmark = pytest.mark.one_database

@@ -41,7 +41,7 @@ class ProgressFeed:
     async def run(self, stop: Stop) -> None:
         """Send and receive until the stop signal. On SQLite there is nothing to do."""
         if self._database.dialect == "postgresql":
-            await asyncio.gather(Loop(clock=self._clock).run(self._send, stop), self._receive(stop))
+            await asyncio.gather(Loop("progress", clock=self._clock).run(self._send, stop), self._receive(stop))
 
     async def _send(self) -> timedelta:
         payloads = [payload for report in self._live.take_changes() if (payload := _pack(report))]

@@ -156,7 +156,8 @@ class FeishuMirror:
 
         The next execution looks up the outcome of a request in flight.
         """
-        await Loop(clock=self._clock).run(lambda: stop.wait_for(self._deliver_due()), stop)
+        loop = Loop("mirror", clock=self._clock, after_error=_LOOK_EVERY)
+        await loop.run(lambda: stop.wait_for(self._deliver_due()), stop)
 
     async def describe(self) -> MirrorStatus:
         """The status of the mirror over all processes."""
@@ -351,15 +352,7 @@ class FeishuMirror:
         """Deliver the tables that are not paused. Returns how long to sleep."""
         now = self._clock.now()
         due = [name for name in self._parts if name not in self._pauses or self._pauses[name].until <= now]
-        try:
-            result = await self.deliver(tables=due) if due else MirrorResult()
-        except SQLAlchemyError as error:
-            # The database is busy or away. Nothing is lost.
-            _log.warning("mirror.database_failed", reason=type(error).__name__)
-            return _LOOK_EVERY
-        except Exception:  # noqa: BLE001 - a bug in the mirror must not end the service
-            _log.exception("mirror.broken")
-            return _LOOK_EVERY
+        result = await self.deliver(tables=due) if due else MirrorResult()
         if not result.is_busy:
             self._update_pauses(due, result.failures)
         remaining = [pause.until - self._clock.now() for pause in self._pauses.values()]

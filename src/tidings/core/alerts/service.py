@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.alerts.conditions import Conditions, OpenCondition, PastAlert
@@ -71,7 +70,7 @@ class Alerts:
         self._kinds = AlertKinds(kinds)
         self._outbox = AlertOutbox(database, kinds=self._kinds, language=language, translator=self.translator)
         self._delivery = AlertDelivery(self._outbox, clock=clock, scale=retry_scale, redactor=self._redactor)
-        self._loop = Loop(clock=clock)
+        self._loop = Loop("alerts", clock=clock, after_error=_LONGEST_SLEEP)
         self._purge_at = clock.now()
 
     async def raise_alert(self, connection: AsyncConnection, alert: Alert, *, after: timedelta = timedelta(0)) -> None:
@@ -168,17 +167,9 @@ class Alerts:
 
     async def _work(self) -> timedelta:
         """Deliver due events. Returns how long to sleep."""
-        try:
-            if await self.deliver():
-                return timedelta(0)
-            due = await self.next_due()
-        except SQLAlchemyError as error:
-            # The database is busy or away. Nothing is lost: all events are in it.
-            _log.warning("alert.database_failed", reason=type(error).__name__)
-            return _LONGEST_SLEEP
-        except Exception:  # noqa: BLE001 - a broken delivery must not end the service
-            _log.exception("alert.delivery_broken")
-            return _LONGEST_SLEEP
+        if await self.deliver():
+            return timedelta(0)
+        due = await self.next_due()
         wait = _LONGEST_SLEEP if due is None else due - self._clock.now()
         return max(_SHORTEST_SLEEP, min(wait, _LONGEST_SLEEP))
 

@@ -18,7 +18,6 @@ from tidings.core.queue.dispatcher import Dispatcher, Job
 from tidings.core.queue.periodic import PeriodicJobs
 from tidings.core.stop import Stop
 
-AFTER_ERROR: Final = timedelta(seconds=5)
 # A site may become due a moment after the tick that looked for it.
 SHORTEST_SLEEP: Final = timedelta(milliseconds=100)
 # The full check at the latest: the short check misses some changes, such as that of a clock.
@@ -62,7 +61,7 @@ class Ticker:
     _loop: Loop = field(init=False)
 
     def __post_init__(self) -> None:
-        self._loop = Loop(clock=self.clock)
+        self._loop = Loop("tick", clock=self.clock)
 
     def wake(self) -> None:
         """Tick now: something was added, resumed or ended."""
@@ -111,16 +110,9 @@ class Ticker:
 
     async def _go_round(self) -> timedelta:
         """One round of the loop. Returns how long to sleep."""
-        try:
-            await self.tick()
-            await self.do_chores()
-            next_due = await self.find_next_due()
-        except SQLAlchemyError as error:
-            _log.warning("tick.failed", reason=type(error).__name__)
-            return AFTER_ERROR
-        except Exception:  # noqa: BLE001 - it is logged, and must not end the schedule of every site
-            _log.exception("tick.failed")
-            return AFTER_ERROR
+        await self.tick()
+        await self.do_chores()
+        next_due = await self.find_next_due()
         self.alive_at = self.clock.now()
         pause = self.dispatcher.tick_every
         return pause if next_due is None else max(SHORTEST_SLEEP, min(pause, next_due - self.clock.now()))
