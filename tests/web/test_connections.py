@@ -19,7 +19,14 @@ from structlog.typing import EventDict
 from tests.cli.terminal import SCRIPT, Terminal
 from tests.waiting import wait_until
 from tests.web.stage import ADMIN, LARGE, SOON, Stage, run_server
-from tidings.web.connections import AcceptErrors, ConnectionLimit, choose_most_connections, raise_file_limit
+from tidings.web.connections import (
+    MOST_SMALL_CHUNKS,
+    SMALL_CHUNK,
+    AcceptErrors,
+    ConnectionLimit,
+    choose_most_connections,
+    raise_file_limit,
+)
 
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -55,6 +62,45 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
         return await asyncio.wait_for(reader.read(), SOON) == b""
     except ConnectionResetError:
         return True
+
+
+CHUNKED = (
+    f"POST /api/echo HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nContent-Type: application/json\r\n"
+    "Transfer-Encoding: chunked\r\n\r\n"
+).encode()
+
+
+async def test_a_body_of_very_many_small_chunks_is_refused_before_it_occupies_the_service(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Attack cases "API": a million chunks of one byte took four seconds of the event loop."""
+    async with run_server(stage) as port:
+        allowed = CHUNKED + b"1\r\n \r\n" * (MOST_SMALL_CHUNKS - 1) + b"2\r\n{}\r\n0\r\n\r\n"
+        large = CHUNKED + (b"200\r\n" + b" " * SMALL_CHUNK + b"\r\n") * 2_000 + b"2\r\n{}\r\n0\r\n\r\n"
+        refused = CHUNKED + b"1\r\n \r\n" * 1_000_000
+        for body, status in ((allowed, b"200"), (large, b"200"), (refused, b"400")):
+            assert await _send(port, body) == b"HTTP/1.1 " + status
+        assert await ask_live(port) == 200
+    assert caplog.records == []
+
+
+async def test_a_head_with_a_body_that_is_not_http_gets_one_answer_and_no_traceback(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Attack cases "API": anybody could fill the log with tracebacks."""
+    async with run_server(stage) as port, connect(port) as [(reader, writer)]:
+        writer.write(CHUNKED.replace(b"/api/echo", b"/nowhere") + b"no chunk\r\n")
+        answer = await asyncio.wait_for(reader.read(), SOON)
+        assert (answer[:12], answer.count(b"HTTP/1.1")) == (b"HTTP/1.1 400", 1)
+        assert await ask_live(port) == 200
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def _send(port: int, request: bytes) -> bytes:
+    """The beginning of the answer, which may come before the request is complete."""
+    async with connect(port) as [(reader, writer)]:
+        writer.write(request)
+        return await asyncio.wait_for(reader.readexactly(12), SOON)
 
 
 @pytest.mark.thorough

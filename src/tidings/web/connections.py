@@ -14,6 +14,7 @@ from datetime import timedelta
 from enum import Enum, auto
 from typing import Any, Final
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidings.core.logs.logger import get_logger
@@ -23,6 +24,12 @@ SLOWEST_HEAD: Final = timedelta(seconds=10)
 SLOWEST_READ: Final = timedelta(minutes=1)
 # Connections that wait for `accept`. asyncio accepts this many at once, and logs an error for each that fails.
 BACKLOG: Final = 128
+# Bytes of a head, or of the line before a chunk, that may come in pieces; as many as uvicorn allows.
+_LARGEST_HEAD: Final = 64 * 1024
+# Chunks of a body that are smaller than this many bytes, and the most of them. A million of one byte would occupy the
+# event loop for four seconds.
+SMALL_CHUNK: Final = 512
+MOST_SMALL_CHUNKS: Final = 4_096
 
 _WANTED_FILES: Final = 65_536
 # macOS refuses more, even below its hard limit.
@@ -55,6 +62,22 @@ class ConnectionLimit:
         return oldest is not None
 
 
+class _ChunkLimit(h11.Connection):
+    """Refuses a body of very many small chunks."""
+
+    _small_chunks = 0
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._small_chunks = 0
+        elif isinstance(event, h11.Data) and event.chunk_start and len(event.data) < SMALL_CHUNK:
+            self._small_chunks += 1
+            if self._small_chunks > MOST_SMALL_CHUNKS:
+                raise h11.RemoteProtocolError("a body of too many small chunks")
+        return event
+
+
 class _Awaited(Enum):
     """The part of a request or answer for which a connection waits."""
 
@@ -76,6 +99,7 @@ class LimitedProtocol(H11Protocol):
     limit: ConnectionLimit
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        self.conn = _ChunkLimit(h11.SERVER, _LARGEST_HEAD)
         self._awaited = _Awaited.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         # Bytes of an answer that the client had not read when the timer began.
@@ -100,6 +124,12 @@ class LimitedProtocol(H11Protocol):
         super().on_response_complete()
         has_more = self.conn.trailing_data[0]
         self._wait_for(self._find_awaited(between=_Awaited.HEAD if has_more else _Awaited.NEXT))
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are not HTTP. A request that they belong to gets no other answer."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        super().send_400_response(msg)
 
     def pause_writing(self) -> None:
         super().pause_writing()
