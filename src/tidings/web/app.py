@@ -30,7 +30,7 @@ from tidings.web.middleware.input import SLOWEST_BODY, InputMiddleware
 from tidings.web.middleware.request_context import RequestContextMiddleware
 from tidings.web.middleware.streams import StreamMiddleware
 from tidings.web.pages.access import make_access_router
-from tidings.web.pages.pages import make_page_routers
+from tidings.web.pages.pages import PAGE_ROUTERS
 from tidings.web.pages.view.routing import Dashboard
 from tidings.web.routes.announce.hooks import HOOK_PATH
 from tidings.web.routes.health import LIVE_PATH, READY_PATH, Check, make_health_router
@@ -113,8 +113,8 @@ def create_app(services: WebServices) -> FastAPI:
             tries=tries,
             trusted_proxies=services.trusted_proxies,
         )
-        routers += [access, *make_page_routers(services.dashboard)]
-        app.state.problem_page = services.dashboard.render_problem
+        routers += [access, *PAGE_ROUTERS]
+        app.state.dashboard = services.dashboard
     for router in routers:
         # `include_router` would build each route a second time: 4 MB, and 0.2 s of every start.
         app.router.routes.extend(router.routes)

@@ -11,14 +11,14 @@ malformed with the same shape.
 
 import re
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
@@ -120,10 +120,6 @@ class ProblemBody(BaseModel):
     request_id: str
 
 
-# Renders a problem for people. The application keeps it in its state, where it has pages.
-ProblemPage = Callable[[Request, Problem], Awaitable[Response]]
-
-
 def asks_for_page(scope: Scope) -> bool:
     """Whether a browser asks for a page, or sends one's form."""
     return not scope["path"].startswith(API_PATHS) and "text/html" in Headers(scope=scope).get("accept", "")
@@ -152,11 +148,13 @@ class ProblemResponse(JSONResponse):
         super().__init__(content, status_code=problem.status, headers=dict(problem.headers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        page: ProblemPage | None = getattr(scope["app"].state, "problem_page", None) if "app" in scope else None
+        # The application keeps the dashboard in its state, if it has pages.
+        dashboard = getattr(scope["app"].state, "dashboard", None) if "app" in scope else None
         if is_enveloped(scope["path"]):
             await _envelop(self._problem)(scope, receive, send)
-        elif page is not None and asks_for_page(scope):
-            await (await page(Request(scope), self._problem))(scope, receive, send)
+        elif dashboard is not None and asks_for_page(scope):
+            page = await dashboard.render_problem(Request(scope), self._problem)
+            await page(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 

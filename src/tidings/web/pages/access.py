@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from tidings.core.net.addresses import Network
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.sessions import LIFETIME, WebSession
 from tidings.web.errors import problem
@@ -20,9 +21,9 @@ from tidings.web.middleware.auth import (
     name_session_cookie,
 )
 from tidings.web.middleware.callers import WrongTries, find_caller, is_secure
-from tidings.web.pages.view.forms import read_form, read_open_form
+from tidings.web.pages.view.forms import read_open_form
 from tidings.web.pages.view.rendering import ASSET_TYPES, THEMES, PageRenderer, check_local, set_preference
-from tidings.web.pages.view.routing import Dashboard, make_page_router
+from tidings.web.pages.view.routing import Dashboard, PageView, make_page_router
 from tidings.web.pages.view.texts import PageLanguage
 
 # Marks the first page after a right token: if the session's cookie is missing there, the browser did not keep it.
@@ -75,7 +76,7 @@ def make_access_router(
 def _add_sign_out(router: APIRouter, dashboard: Dashboard, name_cookie: Callable[[Request], str]) -> None:
     @router.post("/sign-out")
     async def sign_out(request: Request) -> Response:
-        await read_form(request)
+        await PageView(request, *Scope).read_form()
         session: WebSession = request.scope[SESSION]
         await dashboard.sessions.close(session)
         response = dashboard.renderer.redirect(SIGN_IN)

@@ -1,11 +1,10 @@
 """The page of watched keywords: a form with the choices of `tidings collect keywords add`, and the list."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from tidings.collect.comments import MOST_COMMENTS
@@ -13,16 +12,15 @@ from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.crawl.platforms.registry import list_platforms
 from tidings.collect.errors import CrawlError
 from tidings.collect.watching import KeywordChecks
-from tidings.collect.write.keywords import MOST_PAGES, NO_REFRESH, Keyword, RefreshPlan, parse_refresh
+from tidings.collect.write.keywords import MOST_PAGES, NO_REFRESH, RefreshPlan, parse_refresh
 from tidings.core.secrets.scopes import Scope
-from tidings.web.pages.collect import name_error, name_platform
-from tidings.web.pages.overview import make_link
 from tidings.web.pages.view.formats import Formats
-from tidings.web.pages.view.forms import FormState, FormValues, read_form
-from tidings.web.pages.view.questions import Question, ask
+from tidings.web.pages.view.forms import FormState, FormValues
 from tidings.web.pages.view.rendering import PageMessage
-from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
+from tidings.web.pages.view.routing import PageView, make_link, make_page_router
 from tidings.wiring.crawl import make_keyword_checks
+
+router = make_page_router()
 
 _FIELDS: Final = ("platform", "keyword", "pages", "since", "until", "refresh", "period", "comments")
 _MOST_DIGITS: Final = 6
@@ -56,47 +54,64 @@ class KeywordWish:
         )
 
 
-def make_keywords_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router()
-    _add_list(router, dashboard)
-    _add_changes(router, dashboard)
-    return router
+@router.get("/keywords")
+async def show_keywords(request: Request) -> Response:
+    return await _show(PageView(request, Scope.WORKFLOW), FormState({"pages": "1"}))
 
 
-def _add_list(router: APIRouter, dashboard: Dashboard) -> None:
-    keywords, renderer = dashboard.installation.collect.keywords, dashboard.renderer
+@router.post("/keywords")
+async def add_keyword(request: Request) -> Response:
+    view = PageView(request, Scope.WORKFLOW)
+    form = await view.read_form()
+    checks = make_keyword_checks(view.installation, crawler=view.dashboard.crawler)
+    problems = _check_keyword(form, view.formats, checks=checks)
+    if problems:
+        labels = {name: view.texts(f"keywords.{name}") for name in _FIELDS}
+        typed = {name: form.get(name) for name in _FIELDS}
+        return await _show(view, FormState(typed, problems, labels), status=400)
+    wish, keywords = KeywordWish.read(form), view.installation.collect.keywords
+    await keywords.add(wish.platform, wish.keyword, pages=wish.pages, refresh=wish.refresh, comments=wish.comments)
+    view.installation.wake()
+    return view.redirect("/keywords", await _confirm(wish, checks=checks))
 
-    async def show(request: Request, *, form: FormState | None = None, status: int = 200) -> Response:
-        formats = renderer.formats(request)
-        return await dashboard.render(
-            request,
-            "keywords.html",
-            status=status,
-            rows=[_describe_row(each, formats) for each in await keywords.list_all()],
-            platforms=[(each, name_platform(each, formats)) for each in list_platforms()],
-            most_comments=formats.number(MOST_COMMENTS),
-            form=form or FormState({"pages": "1"}),
-        )
 
-    @router.get("/keywords")
-    async def show_keywords(request: Request) -> Response:
-        require_scope(request, Scope.WORKFLOW)
-        return await show(request)
+@router.get("/keywords/remove/confirm")
+async def ask_keyword_removal(request: Request, platform: str, keyword: str) -> Response:
+    view = PageView(request, Scope.WORKFLOW)
+    return await view.ask(
+        "remove_keyword",
+        {"keyword": keyword, "platform": view.formats.platform(platform)},
+        list_name="keywords",
+        action="/keywords/remove",
+        hidden={"platform": platform, "keyword": keyword},
+    )
 
-    @router.post("/keywords")
-    async def add_keyword(request: Request) -> Response:
-        require_scope(request, Scope.WORKFLOW)
-        form, texts = await read_form(request), renderer.texts(request)
-        checks = make_keyword_checks(dashboard.installation, crawler=dashboard.crawler)
-        problems = _check_keyword(form, renderer.formats(request), checks=checks)
-        if problems:
-            labels = {name: texts(f"keywords.{name}") for name in _FIELDS}
-            typed = {name: form.get(name) for name in _FIELDS}
-            return await show(request, form=FormState(typed, problems, labels), status=400)
-        wish = KeywordWish.read(form)
-        await keywords.add(wish.platform, wish.keyword, pages=wish.pages, refresh=wish.refresh, comments=wish.comments)
-        dashboard.installation.wake()
-        return renderer.redirect("/keywords", await _confirm(wish, checks=checks))
+
+@router.post("/keywords/{action}")
+async def change_keyword(request: Request, action: str) -> Response:
+    view = PageView(request, Scope.WORKFLOW)
+    form, keywords = await view.read_form(), view.installation.collect.keywords
+    platform, keyword = form.get("platform"), form.get("keyword")
+    if action == "remove":
+        await keywords.remove(platform, keyword)
+    elif action in ("pause", "resume"):
+        await keywords.set_enabled(platform, keyword, enabled=action == "resume")
+    return view.redirect("/keywords", PageMessage("saved"))
+
+
+async def _show(view: PageView, form: FormState, *, status: int = 200) -> Response:
+    rows = [
+        (each, make_link("/notes", {"platform": each.platform, "keyword": each.keyword}))
+        for each in await view.installation.collect.keywords.list_all()
+    ]
+    return await view.render(
+        "keywords.html",
+        status=status,
+        rows=rows,
+        platforms=list_platforms(),
+        most_comments=view.formats.number(MOST_COMMENTS),
+        form=form,
+    )
 
 
 async def _confirm(wish: KeywordWish, *, checks: KeywordChecks) -> PageMessage:
@@ -107,51 +122,6 @@ async def _confirm(wish: KeywordWish, *, checks: KeywordChecks) -> PageMessage:
         return PageMessage("keyword_added", values=values)
     values |= {"needed": str(overload.needed), "allowed": str(overload.allowed)}
     return PageMessage("keyword_overload", tone="warn", values=values)
-
-
-def _describe_row(keyword: Keyword, formats: Formats) -> Mapping[str, Any]:
-    return {
-        "platform": keyword.platform,
-        "platform_name": name_platform(keyword.platform, formats),
-        "keyword": keyword.keyword,
-        "pages": keyword.pages,
-        "refresh": keyword.refresh,
-        "comments": keyword.comments,
-        "enabled": keyword.enabled,
-        "last": formats.ago(keyword.last_run_at),
-        "found": keyword.last_found,
-        "created": keyword.last_created,
-        "notes": make_link("/notes", {"platform": keyword.platform, "keyword": keyword.keyword}),
-        "error": name_error(keyword.last_error_code, formats),
-    }
-
-
-def _add_changes(router: APIRouter, dashboard: Dashboard) -> None:
-    keywords, renderer = dashboard.installation.collect.keywords, dashboard.renderer
-
-    @router.get("/keywords/remove/confirm")
-    async def ask_removal(request: Request, platform: str, keyword: str) -> Response:
-        require_scope(request, Scope.WORKFLOW)
-        question = Question(
-            key="remove_keyword",
-            values={"keyword": keyword, "platform": name_platform(platform, renderer.formats(request))},
-            action="/keywords/remove",
-            list_href="/keywords",
-            list_key="nav.keywords",
-            hidden={"platform": platform, "keyword": keyword},
-        )
-        return await ask(dashboard, request, question)
-
-    @router.post("/keywords/{action}")
-    async def change_keyword(request: Request, action: str) -> Response:
-        require_scope(request, Scope.WORKFLOW)
-        form = await read_form(request)
-        platform, keyword = form.get("platform"), form.get("keyword")
-        if action == "remove":
-            await keywords.remove(platform, keyword)
-        elif action in ("pause", "resume"):
-            await keywords.set_enabled(platform, keyword, enabled=action == "resume")
-        return renderer.redirect("/keywords", PageMessage("saved"))
 
 
 def _read_plan(form: FormValues) -> RefreshPlan | None:

@@ -4,79 +4,71 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 
-from tidings.announce.site.site import Site
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
-from tidings.web.errors import problem
+from tidings.core.secrets.scopes import Scope
 from tidings.web.pages.site.outcome import describe_outcome
 from tidings.web.pages.site.progress import list_engines, write_event
 from tidings.web.pages.site.view import SiteView
 from tidings.web.pages.view.formats import Formats
-from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router
+from tidings.web.pages.view.rendering import locate_site
+from tidings.web.pages.view.routing import make_link, make_page_router
+from tidings.web.routes.announce.site_lookup import require_execution
+
+router = make_page_router()
 
 _LOOK_EVERY: Final = timedelta(seconds=1)
 _PAGE: Final = 25
 
 
-def make_site_executions_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router()
-    executions = dashboard.installation.executions
+@router.get("/sites/{site_id}/executions")
+async def show_executions(request: Request, site_id: str, before: str | None = None) -> Response:
+    view = await SiteView.open(request, site_id, Scope.VIEWER)
+    found = await view.list_executions(limit=_PAGE + 1, before=before)
+    href = f"{locate_site(view.site.id)}/executions"
+    older = make_link(href, {"before": found[_PAGE - 1].public_id}) if len(found) > _PAGE else None
+    rows = view.describe_rows(found[:_PAGE])
+    return await view.render_tab(
+        "site_executions.html", "executions", executions=rows, older=older, newest=href if before else None
+    )
 
-    async def require_execution(site: Site, execution_id: str) -> ExecutionRecord:
-        record = await executions.find(execution_id)
-        if record is None or record.workflow_name != site.workflow_name:
-            problem(404, "unknown_execution", "this site has no execution of this id")
-        return record
 
-    @router.get("/sites/{site_id}/executions")
-    async def show_executions(request: Request, site_id: str, before: str | None = None) -> Response:
-        view = await SiteView.open(dashboard, request, site_id)
-        found = await view.list_executions(limit=_PAGE + 1, before=before)
-        href = f"{locate_site(view.site.id)}/executions"
-        older = f"{href}?before={found[_PAGE - 1].public_id}" if len(found) > _PAGE else None
-        rows = [view.describe_row(each) for each in found[:_PAGE]]
-        return await view.render(
-            "site_executions.html", tab="executions", executions=rows, older=older, newest=href if before else None
-        )
+@router.get("/sites/{site_id}/executions/{execution_id}")
+async def show_execution(request: Request, site_id: str, execution_id: str) -> Response:
+    view = await SiteView.open(request, site_id, Scope.VIEWER)
+    record = await require_execution(view.installation.executions, view.site, execution_id)
+    described = _describe_whole(record, view.formats)
+    return await view.render_tab(
+        "execution.html", "executions", progress=view.find_progress([record]), record=record, execution=described
+    )
 
-    @router.get("/sites/{site_id}/executions/{execution_id}")
-    async def show_execution(request: Request, site_id: str, execution_id: str) -> Response:
-        view = await SiteView.open(dashboard, request, site_id)
-        record = await require_execution(view.site, execution_id)
-        return await view.render(
-            "execution.html",
-            tab="executions",
-            progress=view.find_progress([record]),
-            execution=_describe_whole(record, view.formats),
-        )
 
-    @router.get("/sites/{site_id}/executions/{execution_id}/progress")
-    async def watch_progress(request: Request, site_id: str, execution_id: str) -> Response:
-        view = await SiteView.open(dashboard, request, site_id)
-        first = await require_execution(view.site, execution_id)
+@router.get("/sites/{site_id}/executions/{execution_id}/progress")
+async def watch_progress(request: Request, site_id: str, execution_id: str) -> Response:
+    view = await SiteView.open(request, site_id, Scope.VIEWER)
+    executions, clock = view.installation.executions, view.installation.clock
+    first = await require_execution(executions, view.site, execution_id)
 
-        async def stream() -> AsyncIterator[bytes]:
-            record: ExecutionRecord | None = first
-            while record is not None:
-                yield write_event(view.describe_progress(record), record, view.formats)
-                if record.status is not ExecutionStatus.RUNNING:
-                    return
-                await dashboard.installation.clock.sleep(_LOOK_EVERY)
-                record = await executions.find(execution_id)
+    async def stream() -> AsyncIterator[bytes]:
+        record: ExecutionRecord | None = first
+        while record is not None:
+            yield write_event(view.describe_progress(record), record, view.formats)
+            if record.status is not ExecutionStatus.RUNNING:
+                return
+            await clock.sleep(_LOOK_EVERY)
+            record = await executions.find(execution_id)
 
-        return StreamingResponse(stream(), media_type="text/event-stream")
-
-    return router
+    return StreamingResponse(stream(), media_type="text/event-stream")
 
 
 def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]:
     """One execution with everything that is known of it."""
     result: Mapping[str, Any] = record.result or record.progress or {}
     texts, dropped, outcome = formats.texts, result.get("dropped", {}), describe_outcome(record.status, result, formats)
-    ended, engines = record.completed_at, list_engines(result, formats)
+    engines = list_engines(result, formats)
     numbers = {
         "files": result.get("files"),
         "unchanged": result.get("filesUnchanged"),
@@ -96,17 +88,14 @@ def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]
         (texts("execution.figure.failed"), formats.number(outcome.failed), outcome.failed_text),
     ]
     return {
-        "id": record.public_id,
-        "status": record.status,
-        "started_at": record.started_at,
         "since": to_text(record.started_at),
-        "figures": figures if "total" in result and ended is not None else [],
+        "figures": figures if "total" in result and record.completed_at is not None else [],
         "errors": result.get("errors", ()),
         "warnings": result.get("warnings", ()),
         "engines": engines,
         "has_trouble": any(each["reason"] for each in engines),
         "facts": [
-            (texts("execution.fact.duration"), formats.duration(None if ended is None else ended - record.started_at)),
+            (texts("execution.fact.duration"), formats.took(record.started_at, record.completed_at)),
             # Most of these are zero on most days.
             *((texts(f"execution.fact.{name}"), formats.number(n)) for name, n in numbers.items() if n),
         ],

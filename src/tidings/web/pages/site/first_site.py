@@ -7,7 +7,7 @@ the third step saves the site.
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from tidings.announce.due.pages import Page
@@ -20,9 +20,12 @@ from tidings.core.stop import Stop
 from tidings.web.errors import problem
 from tidings.web.pages.site.settings import show_problem
 from tidings.web.pages.view.formats import describe_schedule
-from tidings.web.pages.view.forms import FormState, read_form
-from tidings.web.pages.view.rendering import PageMessage
-from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
+from tidings.web.pages.view.forms import FormState
+from tidings.web.pages.view.rendering import PageMessage, locate_site
+from tidings.web.pages.view.routing import PageView, make_page_router
+from tidings.wiring.installation import Installation
+
+router = make_page_router()
 
 _SHOWN_PAGES = 20
 
@@ -47,139 +50,100 @@ class Wizard:
         return urlencode({"sitemap": self.sitemap, "key": self.key})
 
 
-def make_first_site_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router()
-    _add_steps(router, dashboard)
-    _add_saving(router, dashboard)
-    _add_dry_run(router, dashboard)
-    return router
-
-
-async def _show(
-    dashboard: Dashboard, request: Request, wizard: Wizard, *, form: FormState | None = None, status: int = 200
+@router.get("/sites/new")
+async def show_wizard(
+    request: Request, sitemap: str = "", key: str = "", check: bool = False, skip: bool = False
 ) -> Response:
-    shown = form or FormState({"sitemap": wizard.sitemap})
-    cron = dashboard.installation.settings.schedule
-    return await dashboard.render(
-        request,
-        "first_site.html",
-        status=status,
-        wizard=wizard,
-        form=shown,
-        cron=cron,
-        schedule=describe_schedule(cron, dashboard.renderer.formats(request)).striptags(),
+    """Step 1 without a sitemap, step 2 with one, step 3 once the key file is in place or skipped."""
+    view, given = PageView(request), sitemap.strip()
+    if not given:
+        return await _show(view, Wizard(1))
+    try:
+        site = make_site(sitemap_urls=[given], key=key or make_indexnow_key())
+    except SiteError as error:
+        rule = view.formats.explain(error.rule)
+        if error.field != "indexnowKey":
+            return await _refuse_sitemap(view, given, rule, status=400)
+        # A key of the person's own. The proposal beside it is a new one.
+        site = make_site(sitemap_urls=[given], key=make_indexnow_key())
+        return await _show(view, _propose(site), form=FormState({"key": key}, {"key": rule}), status=400)
+    wizard = await _look(view.installation, site, check=check, skip=skip)
+    if isinstance(wizard, SiteFinding):
+        return await _refuse_sitemap(view, given, view.formats.explain(wizard.message, wizard.advice))
+    if not key:
+        # From here on the key stays: also when the page is loaded again after its file was uploaded.
+        return view.redirect(f"/sites/new?{wizard.query}")
+    return await _show(view, wizard)
+
+
+@router.get("/sites/new/key-file")
+async def download_key_file(request: Request, key: str) -> Response:
+    PageView(request)
+    try:
+        content = check_key(key).reveal()
+    except SiteError as error:
+        problem(400, "invalid_input", str(error))
+    headers = {"Content-Disposition": f'attachment; filename="{content}.txt"'}
+    return Response(content, media_type="text/plain", headers=headers)
+
+
+@router.post("/sites/new")
+async def add_site(request: Request) -> Response:
+    view = PageView(request)
+    form, installation = await view.read_form(), view.installation
+    sitemap, key, bing_key = form.get("sitemap"), form.get("key"), form.get("bingApiKey")
+    fields = {"sitemapUrl": sitemap, "indexnowKey": key, "bingEnabled": bool(bing_key)}
+    fields |= {name: form.get(name) for name in ("schedule", "bingApiKey") if form.get(name)}
+    settings = installation.settings
+    try:
+        site = installation.know(read_site(fields, engines=settings.engines, schedule=settings.schedule))
+    except SiteError as error:
+        wizard = Wizard(3, sitemap=sitemap, key=key, has_key_file=form.has("has_key_file"))
+        return await _show(view, wizard, form=show_problem(form, error, view.formats), status=400)
+    stored = await installation.sites.add(site)
+    installation.wake()
+    if stored is None:
+        return view.redirect(locate_site(site.id), PageMessage("exists", "warn", {"site": site.id}))
+    return view.redirect(f"{locate_site(site.id)}/dry-run", PageMessage("added", values={"site": site.id}))
+
+
+@router.get("/sites/{site_id}/dry-run")
+async def show_dry_run(request: Request, site_id: str) -> Response:
+    """What an execution would send now. Nothing leaves this machine."""
+    view = PageView(request)
+    site, installation = await view.require_site(site_id), view.installation
+    count = 0
+    first: list[str] = []
+
+    def list_page(page: Page) -> None:
+        nonlocal count
+        count += 1
+        if count <= _SHOWN_PAGES:
+            first.append(page.url)
+
+    report = await preview(
+        site,
+        announcer=installation.announcer,
+        stop=Stop(clock=installation.clock, budget=installation.settings.run_budget),
+        on_page=list_page,
     )
+    return await view.render("dry_run.html", site_id=site.id, errors=report.errors, due=count, urls=first)
 
 
-def _add_steps(router: APIRouter, dashboard: Dashboard) -> None:
-    @router.get("/sites/new")
-    async def show_wizard(
-        request: Request, sitemap: str = "", key: str = "", check: bool = False, skip: bool = False
-    ) -> Response:
-        """Step 1 without a sitemap, step 2 with one, step 3 once the key file is in place or skipped."""
-        require_scope(request)
-        if not sitemap.strip():
-            return await _show(dashboard, request, Wizard(1))
-        formats, given = dashboard.renderer.formats(request), sitemap.strip()
-        try:
-            site = make_site(sitemap_urls=[given], key=key or make_indexnow_key())
-        except SiteError as error:
-            rule = formats.explain(error.rule)
-            if error.field != "indexnowKey":
-                form = _refuse("sitemap", given, rule)
-                return await _show(dashboard, request, Wizard(1, sitemap=given), form=form, status=400)
-            # A key of the person's own. The proposal beside it is a new one.
-            site = make_site(sitemap_urls=[given], key=make_indexnow_key())
-            return await _show(dashboard, request, _propose(site), form=_refuse("key", key, rule), status=400)
-        wizard = await _look(dashboard, site, check=check, skip=skip)
-        if isinstance(wizard, SiteFinding):
-            form = _refuse("sitemap", given, formats.explain(wizard.message, wizard.advice))
-            return await _show(dashboard, request, Wizard(1, sitemap=given), form=form)
-        if not key:
-            # From here on the key stays: also when the page is loaded again after its file was uploaded.
-            return dashboard.renderer.redirect(f"/sites/new?{wizard.query}")
-        return await _show(dashboard, request, wizard)
-
-    @router.get("/sites/new/key-file")
-    async def download_key_file(request: Request, key: str) -> Response:
-        require_scope(request)
-        try:
-            content = check_key(key).reveal()
-        except SiteError as error:
-            problem(400, "invalid_input", str(error))
-        headers = {"Content-Disposition": f'attachment; filename="{content}.txt"'}
-        return Response(content, media_type="text/plain", headers=headers)
+async def _show(view: PageView, wizard: Wizard, *, form: FormState | None = None, status: int = 200) -> Response:
+    shown, cron = form or FormState({"sitemap": wizard.sitemap}), view.installation.settings.schedule
+    schedule = describe_schedule(cron, view.formats).striptags()
+    return await view.render("first_site.html", status=status, wizard=wizard, form=shown, cron=cron, schedule=schedule)
 
 
-def _add_saving(router: APIRouter, dashboard: Dashboard) -> None:
-    installation = dashboard.installation
-
-    @router.post("/sites/new")
-    async def add_site(request: Request) -> Response:
-        require_scope(request)
-        form = await read_form(request)
-        document = {"sitemapUrl": form.get("sitemap"), "indexnowKey": form.get("key")}
-        for name in ("schedule", "bingApiKey"):
-            if form.get(name):
-                document[name] = form.get(name)
-        settings = installation.settings
-        try:
-            fields = document | {"bingEnabled": bool(form.get("bingApiKey"))}
-            site = installation.know(read_site(fields, engines=settings.engines, schedule=settings.schedule))
-        except SiteError as error:
-            wizard = Wizard(3, sitemap=form.get("sitemap"), key=form.get("key"), has_key_file=form.has("has_key_file"))
-            shown = show_problem(form, error, dashboard.renderer.formats(request))
-            return await _show(dashboard, request, wizard, form=shown, status=400)
-        stored = await installation.sites.add(site)
-        installation.wake()
-        if stored is None:
-            return dashboard.renderer.redirect(locate_site(site.id), PageMessage("exists", "warn", {"site": site.id}))
-        added = PageMessage("added", values={"site": site.id})
-        return dashboard.renderer.redirect(f"{locate_site(site.id)}/dry-run", added)
+async def _refuse_sitemap(view: PageView, typed: str, rule: str, *, status: int = 200) -> Response:
+    """The first step with what was typed, and why it cannot be used."""
+    form = FormState({"sitemap": typed}, {"sitemap": rule})
+    return await _show(view, Wizard(1, sitemap=typed), form=form, status=status)
 
 
-def _add_dry_run(router: APIRouter, dashboard: Dashboard) -> None:
-    installation = dashboard.installation
-
-    @router.get("/sites/{site_id}/dry-run")
-    async def show_dry_run(request: Request, site_id: str) -> Response:
-        """What an execution would send now. Nothing leaves this machine."""
-        require_scope(request)
-        site = await dashboard.require_site(site_id)
-        count = 0
-        first: list[str] = []
-
-        def list_page(page: Page) -> None:
-            nonlocal count
-            count += 1
-            if count <= _SHOWN_PAGES:
-                first.append(page.url)
-
-        report = await preview(
-            site,
-            announcer=installation.announcer,
-            stop=Stop(clock=installation.clock, budget=installation.settings.run_budget),
-            on_page=list_page,
-        )
-        return await dashboard.render(
-            request,
-            "dry_run.html",
-            site_id=site.id,
-            href=locate_site(site.id),
-            errors=report.errors,
-            due=count,
-            urls=first,
-        )
-
-
-def _refuse(field: str, typed: str, rule: str) -> FormState:
-    """What was typed into this field, and why it cannot be used."""
-    return FormState({field: typed}, {field: rule})
-
-
-async def _look(dashboard: Dashboard, site: Site, *, check: bool, skip: bool) -> Wizard | SiteFinding:
+async def _look(installation: Installation, site: Site, *, check: bool, skip: bool) -> Wizard | SiteFinding:
     """How far the person is, or why the sitemap cannot be used."""
-    installation = dashboard.installation
     sitemap = await check_sitemap(site, client=installation.client, clock=installation.clock)
     if not sitemap.good:
         return sitemap

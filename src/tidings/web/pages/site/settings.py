@@ -1,8 +1,6 @@
 """The settings of one site, as a form. Its fields are in `fields`."""
 
-from dataclasses import dataclass
-
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from tidings.announce.site.document import change_site, describe_site
@@ -10,63 +8,58 @@ from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import Site
 from tidings.web.errors import problem
 from tidings.web.pages.site.fields import GROUPS, SECRETS, find_field, read_changes, show_document
-from tidings.web.pages.site.view import SiteView
+from tidings.web.pages.site.view import SiteView, open_form
 from tidings.web.pages.view.formats import Formats
-from tidings.web.pages.view.forms import FormState, FormValues, read_form
-from tidings.web.pages.view.rendering import PageMessage
-from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
+from tidings.web.pages.view.forms import FormState, FormValues
+from tidings.web.pages.view.rendering import PageMessage, locate_site
+from tidings.web.pages.view.routing import make_page_router
+
+router = make_page_router()
 
 
-@dataclass(frozen=True, slots=True)
-class SettingGroup:
-    """A part of the form that opens and closes."""
-
-    name: str
-    # Whether the channel or the check is on; None for a group without such a state.
-    is_on: bool | None
-    # Whether it is open at first: it has fields of every site, or a problem.
-    is_open: bool
+@router.get("/sites/{site_id}/settings")
+async def show_settings(request: Request, site_id: str) -> Response:
+    view = await SiteView.open(request, site_id)
+    return await _show(view, FormState(values=show_document(describe_site(view.site))))
 
 
-def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router()
-    installation = dashboard.installation
+@router.post("/sites/{site_id}/settings")
+async def save_settings(request: Request, site_id: str) -> Response:
+    view, form, site = await open_form(request, site_id)
+    installation, settings = view.installation, view.installation.settings
+    if installation.is_from_environment(site.id):
+        problem(409, "from_environment", "the environment sets up this site; change its variables instead")
 
-    async def show(view: SiteView, form: FormState, *, status: int = 200) -> Response:
-        document = describe_site(view.site)
-        kept = {name for name in SECRETS if document[name]}
-        groups = _list_groups(view.site, form)
-        return await view.render(
-            "site_settings.html", tab="settings", status=status, form=form, groups=groups, fields=GROUPS, kept=kept
-        )
+    def change(stored: Site) -> Site:
+        changes = read_changes(form)
+        return installation.know(change_site(stored, changes, engines=settings.engines, schedule=settings.schedule))
 
-    @router.get("/sites/{site_id}/settings")
-    async def show_settings(request: Request, site_id: str) -> Response:
-        require_scope(request)
-        view = await SiteView.open(dashboard, request, site_id)
-        return await show(view, FormState(values=show_document(describe_site(view.site))))
+    try:
+        await installation.sites.change(site.id, change)
+    except SiteError as error:
+        shown = show_problem(form, error, view.formats)
+        return await _show(await SiteView.open(request, site_id), shown, status=400)
+    installation.wake()
+    return view.redirect(f"{locate_site(site.id)}/settings", PageMessage("saved"))
 
-    @router.post("/sites/{site_id}/settings")
-    async def save_settings(request: Request, site_id: str) -> Response:
-        require_scope(request)
-        form, site = await read_form(request), await dashboard.require_site(site_id)
-        if installation.is_from_environment(site.id):
-            problem(409, "from_environment", "the environment sets up this site; change its variables instead")
-        settings = installation.settings
 
-        def change(stored: Site) -> Site:
-            changes = read_changes(form)
-            return installation.know(change_site(stored, changes, engines=settings.engines, schedule=settings.schedule))
-
-        try:
-            await installation.sites.change(site.id, change)
-        except SiteError as error:
-            view = await SiteView.open(dashboard, request, site_id)
-            return await show(view, show_problem(form, error, view.formats), status=400)
-        installation.wake()
-        return dashboard.renderer.redirect(f"{locate_site(site.id)}/settings", PageMessage("saved"))
-
-    return router
+async def _show(view: SiteView, form: FormState, *, status: int = 200) -> Response:
+    document, site = describe_site(view.site), view.site
+    # Whether the channel or the check is on; other groups have no such state.
+    is_on = {
+        "bing": site.bing.enabled,
+        "baidu": site.baidu.enabled,
+        "google": site.google.key is not None,
+        "page_check": site.page_check.mode.value != "off",
+    }
+    # Groups that are open at first: they have fields of every site, or a problem.
+    opened = {"pages", "indexnow"} | {
+        name for name, fields in GROUPS.items() if any(field.name in form.problems for field in fields)
+    }
+    kept = {name for name in SECRETS if document[name]}
+    return await view.render_tab(
+        "site_settings.html", "settings", status=status, form=form, groups=GROUPS, is_on=is_on, opened=opened, kept=kept
+    )
 
 
 def show_problem(form: FormValues, error: SiteError, formats: Formats) -> FormState:
@@ -79,17 +72,3 @@ def show_problem(form: FormValues, error: SiteError, formats: Formats) -> FormSt
         {name: formats.texts(f"setting.{name}.label")},
         lost_secret=any(form.get(each) for each in SECRETS),
     )
-
-
-def _list_groups(site: Site, form: FormState) -> list[SettingGroup]:
-    is_on = {
-        "bing": site.bing.enabled,
-        "baidu": site.baidu.enabled,
-        "google": site.google.key is not None,
-        "page_check": site.page_check.mode.value != "off",
-    }
-    groups = []
-    for name, fields in GROUPS.items():
-        has_problem = any(field.name in form.problems for field in fields)
-        groups.append(SettingGroup(name, is_on.get(name), is_open=name in ("pages", "indexnow") or has_problem))
-    return groups

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, timedelta
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
@@ -14,81 +14,49 @@ from tidings.announce.overview import DAYS, SiteSummary
 from tidings.announce.page_check.settings import PageCheckMode
 from tidings.announce.site.check import check_site
 from tidings.announce.site.site import Site
-from tidings.core.db.database import Database
+from tidings.core.secrets.scopes import Scope
 from tidings.web.pages.overview import find_reset
 from tidings.web.pages.site.failed import list_failed
 from tidings.web.pages.site.view import SiteView
 from tidings.web.pages.view.charts import draw_large_bars
 from tidings.web.pages.view.formats import Formats, describe_schedule
-from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
+from tidings.web.pages.view.routing import make_page_router
+
+router = make_page_router()
 
 _SHOWN: Final = 5
 
 
-def make_site_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router()
-    installation = dashboard.installation
-
-    @router.get("/sites/{site_id}")
-    async def show_site(request: Request, site_id: str) -> Response:
-        view = await SiteView.open(dashboard, request, site_id)
-        records = await view.list_executions(limit=_SHOWN)
-        days = _list_days(view.formats)
-        return await view.render(
-            "site.html",
-            tab="status",
-            progress=view.find_progress(records),
-            days=days,
-            charts=_draw_channels(view.summary, view.formats),
-            any_failed=_has_failed(view.summary),
-            failed=await list_failed(dashboard, view, limit=_SHOWN),
-            can_choose=False,
-            quotas=_describe_quotas(view.summary, view.formats),
-            sitemaps=await _list_sitemaps(installation.database, view),
-            facts=_describe_facts(view.site, view.summary, view.formats, spread=installation.settings.schedule_spread),
-            executions=[view.describe_row(each) for each in records],
-        )
-
-    @router.get("/sites/{site_id}/check")
-    async def show_check(request: Request, site_id: str) -> Response:
-        require_scope(request)
-        view = await SiteView.open(dashboard, request, site_id)
-        findings = await check_site(view.site, client=installation.client, clock=installation.clock)
-        shown = [
-            {
-                "ok": each.good,
-                "title": view.formats.texts(f"check.subject.{each.subject.replace(' ', '_')}"),
-                "text": view.formats.explain(each.message, each.advice),
-            }
-            for each in findings
-        ]
-        return await view.render("check.html", tab="check", findings=shown)
-
-    return router
+@router.get("/sites/{site_id}")
+async def show_site(request: Request, site_id: str) -> Response:
+    view = await SiteView.open(request, site_id, Scope.VIEWER)
+    site, summary, installation = view.site, view.summary, view.installation
+    records = await view.list_executions(limit=_SHOWN)
+    submissions = SitemapSubmissions(installation.database, site=site.number)
+    # Whether any page failed on any of the days that the charts show.
+    any_failed = any(each.total > each.successful for days in summary.days.values() for each in days)
+    return await view.render_tab(
+        "site.html",
+        "status",
+        progress=view.find_progress(records),
+        days=_list_days(view.formats),
+        charts=_draw_channels(summary, view.formats, any_failed=any_failed),
+        any_failed=any_failed,
+        failed=await list_failed(view, limit=_SHOWN),
+        can_choose=False,
+        quotas=_describe_quotas(summary, view.formats),
+        # What Google says of them.
+        sitemaps=[] if site.google.key is None else await submissions.list(),
+        facts=_describe_facts(site, summary, view.formats, spread=installation.settings.schedule_spread),
+        executions=view.describe_rows(records),
+    )
 
 
-async def _list_sitemaps(database: Database, view: SiteView) -> list[dict[str, Any]]:
-    """What Google says of the site's sitemaps."""
-    if view.site.google.key is None:
-        return []
-    formats = view.formats
-    return [
-        {
-            "sitemap": each.sitemap,
-            "failure": each.failure,
-            "text": formats.place(
-                "google.sitemap",
-                submitted=formats.time(each.submitted_at),
-                downloaded=formats.time(each.google.downloaded_at),
-            ),
-            "problems": formats.texts(
-                "google.problems",
-                warnings=formats.number(each.google.warnings),
-                errors=formats.number(each.google.errors),
-            ),
-        }
-        for each in await SitemapSubmissions(database, site=view.site.number).list()
-    ]
+@router.get("/sites/{site_id}/check")
+async def show_check(request: Request, site_id: str) -> Response:
+    view = await SiteView.open(request, site_id)
+    findings = await check_site(view.site, client=view.installation.client, clock=view.installation.clock)
+    return await view.render_tab("check.html", "check", findings=findings)
 
 
 def _list_days(formats: Formats) -> list[date]:
@@ -96,14 +64,8 @@ def _list_days(formats: Formats) -> list[date]:
     return [today - timedelta(days=DAYS - 1 - at) for at in range(DAYS)]
 
 
-def _has_failed(summary: SiteSummary) -> bool:
-    """Whether any page failed on any of the days that the charts show."""
-    return any(each.total > each.successful for days in summary.days.values() for each in days)
-
-
-def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any]]:
+def _draw_channels(summary: SiteSummary, formats: Formats, *, any_failed: bool) -> list[dict[str, Any]]:
     charts = []
-    any_failed = _has_failed(summary)
     for at, channel in enumerate(summary.channels):
         counts: Sequence[DayCount] = summary.days.get(channel, [DayCount()] * DAYS)
         accepted = [count.successful for count in counts]

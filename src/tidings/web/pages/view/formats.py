@@ -1,8 +1,9 @@
-"""Numbers, times and durations as people read them, in English and Chinese, in the viewer's time zone."""
+"""Numbers, times, durations and names as people read them, in English and Chinese, in the viewer's time zone."""
 
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
@@ -80,6 +81,24 @@ class Formats:
         """The text of this key with elements, such as times, in its fields."""
         return escape(self.texts(key)).format(**elements)
 
+    def platform(self, name: str) -> str:
+        """The platform's common name; a platform of a package keeps its own name."""
+        return self.texts.find(f"platform.{name}", name)
+
+    def crawl_error(self, code: str | None) -> str:
+        """What this error code of collect means; empty without one."""
+        return self.texts.find(f"collect_error.{code}", code or "")
+
+    def host(self, url: str) -> str:
+        """The host of an engine's URL."""
+        return urlsplit(url).netloc or url
+
+    def link_text(self, url: str) -> Markup:
+        """A URL that wraps after its host."""
+        parts = urlsplit(url)
+        head = f"{parts.scheme}://{parts.netloc}"
+        return Markup("{}<wbr>{}").format(head, url.removeprefix(head))
+
     def number(self, value: int | None) -> str:
         return UNKNOWN if value is None else f"{value:,}"
 
@@ -141,9 +160,13 @@ class Formats:
         """As `relative`, for what has happened: the clock of another machine may be a little ahead."""
         return self.relative(None if at is None else min(at, self.now))
 
+    def age(self, since: datetime) -> str:
+        """A rough duration until now."""
+        return self.span(max(self.now - since, timedelta(0)))
+
     def lasting(self, since: datetime) -> Markup:
         """For how long something has lasted."""
-        return self._mark(since, self.texts("time.lasting", span=self.span(max(self.now - since, timedelta(0)))))
+        return self._mark(since, self.texts("time.lasting", span=self.age(since)))
 
     def span(self, duration: timedelta) -> str:
         """A rough duration in its largest unit."""
@@ -161,6 +184,10 @@ class Formats:
         if minutes:
             return self.texts("time.minutes_seconds", minutes=minutes, seconds=f"{seconds:02}")
         return self.texts("time.seconds", seconds=seconds) if seconds else self.texts("time.under_second")
+
+    def took(self, began: datetime, ended: datetime | None) -> str:
+        """The duration of an execution."""
+        return self.duration(None if ended is None else ended - began)
 
     def _mark(self, at: datetime, text: str) -> Markup:
         utc = at.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Forms: reads a urlencoded body, checks the form key, and keeps what was typed next to each field's problem."""
+"""Forms: reads a urlencoded body, and keeps what was typed next to each field's problem."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,9 +6,8 @@ from urllib.parse import parse_qs
 
 from fastapi import Request
 
-from tidings.core.secrets.sessions import WebSession
 from tidings.web.errors import problem
-from tidings.web.middleware.auth import SESSION, refuse_cross_site
+from tidings.web.middleware.auth import refuse_cross_site
 
 LARGEST_FORM = 64 * 1024
 MOST_FIELDS = 1_000
@@ -41,15 +40,6 @@ class FormState:
     labels: Mapping[str, str] = field(default_factory=dict)
     # A secret was typed, which no page shows again.
     lost_secret: bool = False
-
-
-async def read_form(request: Request) -> FormValues:
-    """The form of a signed-in person. Raises a 403 problem unless it carries this session's form key."""
-    form = await read_open_form(request)
-    session: WebSession = request.scope[SESSION]
-    if not session.accepts(form.get("form_key")):
-        problem(403, "form_key_wrong", "this form does not belong to your session; load the page again and repeat")
-    return form
 
 
 async def read_open_form(request: Request) -> FormValues:

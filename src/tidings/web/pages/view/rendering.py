@@ -66,23 +66,6 @@ class PageMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class MenuLink:
-    href: str
-    title: str
-    icon: str
-    current: bool
-    count: int | None = None
-    urgent: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MenuGroup:
-    name: str
-    title: str
-    links: Sequence[MenuLink]
-
-
-@dataclass(frozen=True, slots=True)
 class FrameCounts:
     """Numbers beside the navigation's links."""
 
@@ -90,29 +73,34 @@ class FrameCounts:
     sites: int | None = None
 
 
-# Group, key of the text, address, icon, scopes besides admin that see it.
-_MENU: Final[Sequence[tuple[str, Sequence[tuple[str, str, str, tuple[Scope, ...]]]]]] = (
-    ("", (("overview", "/", "home", (Scope.VIEWER,)), ("alerts", "/alerts", "bell", (Scope.VIEWER,)))),
-    ("announce", (("sites", "/sites", "globe", (Scope.VIEWER,)),)),
-    (
-        "collect",
-        (
-            ("notes", "/notes", "note", (Scope.WORKFLOW,)),
-            ("candidates", "/candidates", "inbox", (Scope.WORKFLOW,)),
-            ("keywords", "/keywords", "lines", (Scope.WORKFLOW,)),
-            ("cookies", "/cookies", "cookie", ()),
-        ),
+@dataclass(frozen=True, slots=True)
+class MenuLink:
+    """A page in the navigation. Its name is the text `nav.{name}`."""
+
+    name: str
+    href: str
+    icon: str
+    # The scopes besides admin that see it.
+    scopes: Sequence[Scope] = ()
+
+
+# By group; the first one, without a name, is about all sites.
+_MENU: Final[Mapping[str, Sequence[MenuLink]]] = {
+    "": (MenuLink("overview", "/", "home", (Scope.VIEWER,)), MenuLink("alerts", "/alerts", "bell", (Scope.VIEWER,))),
+    "announce": (MenuLink("sites", "/sites", "globe", (Scope.VIEWER,)),),
+    "collect": (
+        MenuLink("notes", "/notes", "note", (Scope.WORKFLOW,)),
+        MenuLink("candidates", "/candidates", "inbox", (Scope.WORKFLOW,)),
+        MenuLink("keywords", "/keywords", "lines", (Scope.WORKFLOW,)),
+        MenuLink("cookies", "/cookies", "cookie"),
     ),
-    (
-        "system",
-        (
-            ("executions", "/executions", "history", ()),
-            ("workers", "/workers", "chip", ()),
-            ("settings", "/settings", "sliders", ()),
-            ("api", "/docs", "api", tuple(Scope)),
-        ),
+    "system": (
+        MenuLink("executions", "/executions", "history"),
+        MenuLink("workers", "/workers", "chip"),
+        MenuLink("settings", "/settings", "sliders"),
+        MenuLink("api", "/docs", "api", tuple(Scope)),
     ),
-)
+}
 
 
 class PageRenderer:
@@ -130,11 +118,11 @@ class PageRenderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.globals["asset"] = self.assets.locate
+        self._environment.globals |= {"asset": self.assets.locate, "locate_site": locate_site}
 
     def find_home(self, request: Request) -> str:
         """The first page that this session may open."""
-        return _make_menu(request, self.texts(request), FrameCounts())[0].links[0].href
+        return next(iter(_list_menu(request).values()))[0].href
 
     def texts(self, request: Request) -> Texts:
         cookie, accept = request.cookies.get("language"), request.headers.get("accept-language")
@@ -168,8 +156,9 @@ class PageRenderer:
             signed_in=session is not None,
             may_change=grant is not None and grant.scope is not Scope.VIEWER,
             form_key="" if session is None else session.form_key,
-            menu=_make_menu(request, formats.texts, counts),
-            open_alerts=counts.open_alerts,
+            menu=_list_menu(request),
+            path=request.scope["path"],
+            counts=counts,
             message=self._read_message(request, formats.texts),
             **values,
         )
@@ -196,22 +185,21 @@ class PageRenderer:
         try:
             document = json.loads(unquote(request.cookies.get(_MESSAGE_COOKIE, "")))
             key, values = f"message.{document['key']}", {str(k): str(v) for k, v in document["values"].items()}
-            title = texts(f"{key}.title", **values)
-            text = texts(f"{key}.text", **values) if texts.has(f"{key}.text") else ""
+            title, text = texts(f"{key}.title", **values), texts.find(f"{key}.text", **values)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        undo = f"message.undo.{document['key']}"
-        return {
-            "tone": str(document.get("tone", "ok")),
-            "title": title,
-            "text": text,
-            "undo": texts(undo) if texts.has(undo) else "",
-        }
+        undo = texts.find(f"message.undo.{document['key']}")
+        return {"tone": str(document.get("tone", "ok")), "title": title, "text": text, "undo": undo}
 
 
 def set_preference(response: Response, name: str, value: str) -> None:
     """Store a person's choice of language or theme for a year."""
     response.set_cookie(name, value, max_age=_YEAR, samesite="lax")
+
+
+def locate_site(site_id: str) -> str:
+    """The address of a site's page; an id may hold a port."""
+    return f"/sites/{quote(site_id, safe='')}"
 
 
 def check_local(path: str) -> str:
@@ -229,27 +217,14 @@ def _read_target(request: Request) -> str:
     return f"{path}?{query}" if query else path
 
 
-def _make_menu(request: Request, texts: Texts, counts: FrameCounts) -> list[MenuGroup]:
+def _list_menu(request: Request) -> dict[str, list[MenuLink]]:
     """The groups and links that this session's scope may see."""
     grant: Grant | None = request.scope.get(GRANT)
     if grant is None:
-        return []
-    path, groups = request.scope["path"], []
-    numbers = {"alerts": counts.open_alerts or None, "sites": counts.sites}
-    for group, links in _MENU:
-        shown = [
-            MenuLink(
-                href=href,
-                title=texts(f"nav.{key}"),
-                icon=icon,
-                current=path == href or (href != "/" and path.startswith(f"{href}/")),
-                count=numbers.get(key),
-                urgent=key == "alerts",
-            )
-            for key, href, icon, scopes in links
-            # The overview and the alerts are about all sites.
-            if grant.allows(scopes) and (grant.group is None or group)
-        ]
-        if shown:
-            groups.append(MenuGroup(group or "top", texts(f"nav.group.{group}") if group else "", shown))
-    return groups
+        return {}
+    menu = {
+        group: [link for link in links if grant.allows(link.scopes)]
+        for group, links in _MENU.items()
+        if group or grant.group is None
+    }
+    return {group: links for group, links in menu.items() if links}

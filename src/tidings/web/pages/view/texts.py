@@ -46,8 +46,9 @@ class Texts:
     def _find_form(self, key: str, *, is_one: bool) -> str:
         return f"{key}.one" if is_one and f"{key}.one" in self.entries else f"{key}.other"
 
-    def has(self, key: str) -> bool:
-        return key in self.entries
+    def find(self, key: str, other: str = "", **values: object) -> str:
+        """The text of this key; `other` if there is none."""
+        return self(key, **values) if key in self.entries else other
 
 
 @cache

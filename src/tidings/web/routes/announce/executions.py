@@ -17,7 +17,7 @@ from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce_answers import ExecutionAnswer, ExecutionDocument, ExecutionsAnswer, StartedAnswer
-from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
+from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup, require_execution
 
 POLL_INTERVAL = timedelta(seconds=1)
 
@@ -40,15 +40,11 @@ def make_executions_router(
     """`stop` asks an execution to end in good order, wherever it runs; False if it does not run."""
     router = ApiRouter(prefix="/api/sites/{site_id}/executions", tags=["executions"])
 
-    async def require_execution(site_id: SiteId, execution_id: ExecutionId, grant: ReadGrant) -> ExecutionRecord:
-        site = await lookup.require_shown(site_id, grant)
-        record = await executions.find(execution_id)
-        if record is None or record.workflow_name != site.workflow_name:
-            problem(404, "unknown_execution", "this site has no execution of this id")
-        return record
+    async def find_execution(site_id: SiteId, execution_id: ExecutionId, grant: ReadGrant) -> ExecutionRecord:
+        return await require_execution(executions, await lookup.require_shown(site_id, grant), execution_id)
 
     # A dependency, because it ends before a stream starts: inside the stream it is too late for a 404.
-    Found = Annotated[ExecutionRecord, Depends(require_execution)]  # noqa: N806 - a type
+    Found = Annotated[ExecutionRecord, Depends(find_execution)]  # noqa: N806 - a type
 
     def describe(record: ExecutionRecord) -> ExecutionJson:
         return describe_execution(record, live=live.describe(record.public_id))

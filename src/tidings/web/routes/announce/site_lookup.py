@@ -1,4 +1,4 @@
-"""Finds the site that a request names, and checks that the token may use it."""
+"""Finds the site or the execution that a request names, and checks that the token may use it."""
 
 from collections.abc import Callable
 from typing import Annotated, NoReturn
@@ -8,6 +8,7 @@ from fastapi import Path, Query
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.site.site import Site
 from tidings.announce.site.table import SiteRecords
+from tidings.core.executions import ExecutionRecord, Executions
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.errors import problem
 
@@ -72,6 +73,14 @@ class SiteLookup:
         if grant.scope is Scope.SITE and await self._schedules.is_paused(site.number):
             problem(409, "paused", "this site is paused; only an admin token can run it now")
         return site
+
+
+async def require_execution(executions: Executions, site: Site, execution_id: str) -> ExecutionRecord:
+    """The site's execution of this id. Raises a 404 problem."""
+    record = await executions.find(execution_id)
+    if record is None or record.workflow_name != site.workflow_name:
+        problem(404, "unknown_execution", "this site has no execution of this id")
+    return record
 
 
 def refuse_unknown_site() -> NoReturn:
