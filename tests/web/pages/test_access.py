@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from ipaddress import ip_network
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -205,6 +205,18 @@ async def test_no_link_leads_a_token_to_a_page_that_it_may_not_open(
         )
     assert "/docs" in seen
     assert len(seen) > (20 if scope is Scope.ADMIN else 1)
+
+
+async def test_a_sites_own_token_runs_no_site_by_a_form(api: ApiStage) -> None:
+    """It is for /trigger and /urls of its site, which refuse every other site, and its own while that is paused."""
+    site = await api.installation.sites.find((await api.add_site())["id"])
+    assert site is not None
+    made = await api.installation.tokens.make(Scope.SITE, name="hook", site=site.number + 1)
+    browser = Browser(api)
+    await browser.sign_in(made.reveal())
+    await browser.get("/docs")
+    answer = await browser.post(f"/sites/{quote(site.id, safe='')}/run", channel="all")
+    assert (answer.status, api.engine.requests) == (403, [])
 
 
 async def test_pages_cannot_be_framed_and_run_only_our_script(api: ApiStage) -> None:
