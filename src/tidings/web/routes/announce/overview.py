@@ -9,7 +9,7 @@ from tidings.announce.site.table import SiteRecords
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
-from tidings.web.description import ApiRouter
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce_answers import OverviewAnswer
@@ -18,7 +18,7 @@ from tidings.web.models.announce_answers import OverviewAnswer
 def make_site_overview_router(*, sites: SiteRecords, database: Database, clock: Clock) -> ApiRouter:
     router = ApiRouter(tags=["operations"])
 
-    @router.get("/api/overview", summary="List sites with their condition")
+    @router.get("/api/overview", summary="List sites with their condition", responses=problem_answers(404))
     async def read_overview(
         grant: Annotated[Grant, require(Scope.VIEWER)],
         search: Annotated[str, Query(max_length=100, description="A part of the id.")] = "",
