@@ -6,7 +6,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
-from importlib.metadata import packages_distributions
+from importlib.metadata import metadata, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ LONG_FUNCTIONS = {
     "announce/execution/report.py:to_json": "a table: one row for each field of the JSON",
     "collect/write/leases.py:__init__": "the statements of leases, which are built once and then only filled in",
 }
+LICENCE = re.compile(r"^\| ([a-z][a-z0-9, -]+?)(?: \(.+?\))? \| ([A-Z][^|]+) \| ", re.MULTILINE)
 ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
 
 
@@ -91,6 +92,15 @@ def test_every_package_that_is_imported_is_declared() -> None:
 def test_every_declared_package_has_its_licence_and_reason_in_the_docs() -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text().lower()
     assert {name for name in read_declared() if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page)} == set()
+
+
+def test_the_licences_are_those_of_the_installed_packages() -> None:
+    """Where a package names its licence by SPDX, the page says the same."""
+    page = (ROOT / "docs" / "dependencies.md").read_text().partition("For building, tests")[0]
+    named = [(name, row[2]) for row in LICENCE.finditer(page) for name in re.findall(r"[\w-]+", row[1])]
+    licences = {name: (said, metadata(name)["License-Expression"]) for name, said in named}
+    assert len(licences) > 25
+    assert {name: (said, own) for name, (said, own) in licences.items() if own not in (None, said)} == {}
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.stage import open_stage
+from tests.waiting import wait_until
 from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.core.net.addresses import parse_url
 from tidings.core.net.client import GuardedClient, NetworkError, RefusedError
@@ -30,11 +31,17 @@ class SlowNames:
 
     def __init__(self) -> None:
         self.ended = threading.Event()
-        self.waiting = 0
+        self.asked: list[str] = []
+
+    async def wait_for(self, count: int) -> None:
+        async def is_so() -> bool:
+            return len(self.asked) == count
+
+        await wait_until(is_so)
 
     def look_up(self, host: str, port: int, **options: Any) -> list[Any]:
         if host.endswith("slow.example"):
-            self.waiting += 1
+            self.asked.append(host)
             self.ended.wait(60)
         if host.endswith("unknown.example"):
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -63,10 +70,37 @@ async def test_slow_names_of_one_domain_keep_no_other_name_waiting(names: SlowNa
         with pytest.raises(OSError, match="not known"):
             await resolver.resolve("unknown.example", 80)
     assert [(entry["hostname"], entry["host"]) for entry in found] == [("good.example", "127.0.0.1")]
-    assert names.waiting == MOST_PER_DOMAIN
+    assert len(names.asked) == MOST_PER_DOMAIN
     names.ended.set()
     async with asyncio.timeout(ENOUGH.total_seconds()):
         assert await resolver.resolve("n51.slow.example", 80)
+
+
+async def test_a_hundred_slow_domains_keep_no_other_name_waiting(names: SlowNames) -> None:
+    """Attack cases "Fetching": as many names of each as may be looked up at once; another name resolves at once."""
+    resolver = NameResolver(names.look_up)
+    slow = [f"n{number}.d{domain}-slow.example" for domain in range(100) for number in range(MOST_PER_DOMAIN)]
+    pending = [asyncio.create_task(resolver.resolve(host, 80)) for host in slow]
+    async with asyncio.timeout(ENOUGH.total_seconds()):
+        await names.wait_for(len(slow))
+        assert await resolver.resolve("good.example", 80)
+        names.ended.set()
+        await asyncio.gather(*pending)
+
+
+async def test_a_lookup_without_a_thread_is_an_error_and_blocks_no_later_one(names: SlowNames) -> None:
+    """Attack cases "Fetching": the system may refuse a thread; the domain and the total stay free."""
+    resolver = NameResolver(names.look_up)
+    # No system gives a thread that much.
+    before = threading.stack_size(1 << 50)
+    try:
+        for _ in range(MOST_PER_DOMAIN + 1):
+            with pytest.raises(OSError, match="no further thread"):
+                await resolver.resolve("good.example", 80)
+    finally:
+        threading.stack_size(before)
+    async with asyncio.timeout(ENOUGH.total_seconds()):
+        assert await resolver.resolve("good.example", 80)
 
 
 async def test_the_client_looks_names_up_in_its_own_threads(names: SlowNames) -> None:

@@ -4,6 +4,7 @@ slow names would stop all other work. The threads are daemons, so that the proce
 """
 
 import asyncio
+import errno
 import socket
 import threading
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from weakref import WeakValueDictionary
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-MOST_LOOKUPS: Final = 64
+# Enough for a hundred slow domains. A waiting thread takes 25 KB, and lives only as long as its lookup.
+MOST_LOOKUPS: Final = 512
 # Lookups at once under one domain: a slow name server can serve any number of names.
 MOST_PER_DOMAIN: Final = 4
 
@@ -66,7 +68,12 @@ class NameResolver(AbstractResolver):
                 # The loop may have ended meanwhile.
                 loop.call_soon_threadsafe(finish, found)
 
-        threading.Thread(target=work, name="tidings-names", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="tidings-names", daemon=True).start()
+        except RuntimeError as error:
+            self._lookups.release()
+            domain.release()
+            raise OSError(errno.EAGAIN, "the system starts no further thread for a lookup") from error
         return [_read_address(host, entry) for entry in await answered if _has_no_zone(entry)]
 
     def _find_domain(self, host: str) -> asyncio.Semaphore:
