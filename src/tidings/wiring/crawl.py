@@ -22,22 +22,17 @@ from tidings.settings.collect import CrawlSettings
 from tidings.storage import find_database_url
 from tidings.wiring.collect import list_collect_intervals, make_cookie_rules
 from tidings.wiring.installation import USER_AGENT, Installation
-from tidings.wiring.opening import list_own_hosts
+from tidings.wiring.opening import make_client
 
 
 @asynccontextmanager
 async def open_crawler(installation: Installation) -> AsyncIterator[Crawler]:
     """Open the crawler, on a read-only database and with HTTP clients of its own."""
     settings = installation.settings
+    agent = settings.crawl.user_agent or USER_AGENT
     # Each item of a batch may have a connection; the pace limits the requests.
     client, own_client = (
-        GuardedClient(
-            user_agent=settings.crawl.user_agent or USER_AGENT,
-            allow_networks=settings.allow_networks,
-            allow_hosts=hosts,
-            connections_per_host=MOST_ITEMS,
-        )
-        for hosts in ((), list_own_hosts(settings))
+        make_client(settings, is_own=is_own, user_agent=agent, connections=MOST_ITEMS) for is_own in (False, True)
     )
     database = open_read_only_database(find_database_url(settings))
     try:

@@ -1,6 +1,6 @@
 """Opens an installation: data directory, master key, tables and HTTP clients; closes it in the end."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from tidings.announce.site.site import parse_engines
@@ -57,20 +57,23 @@ async def open_installation(
             made_key=made_key,
             is_new=is_new,
             database=database,
-            client=await stack.enter_async_context(_make_client(settings)),
-            own_client=await stack.enter_async_context(_make_client(settings, allow_hosts=list_own_hosts(settings))),
+            client=await stack.enter_async_context(make_client(settings)),
+            own_client=await stack.enter_async_context(make_client(settings, is_own=True)),
         )
         await installation.executions.recover()
         yield installation
 
 
-def _make_client(settings: Settings, *, allow_hosts: Collection[HostPort] = ()) -> GuardedClient:
+def make_client(
+    settings: Settings, *, is_own: bool = False, user_agent: str = USER_AGENT, connections: int | None = None
+) -> GuardedClient:
+    """An HTTP client. `is_own`: for the addresses that the settings name. `connections`: for each host."""
     return GuardedClient(
-        user_agent=USER_AGENT,
+        user_agent=user_agent,
         allow_networks=settings.allow_networks,
-        allow_hosts=allow_hosts,
+        allow_hosts=list_own_hosts(settings) if is_own else (),
         # A connection for each request in flight: a request that waits for one would be sent later than its turn.
-        connections_per_host=max(6, settings.max_concurrent_requests),
+        connections_per_host=connections or max(6, settings.max_concurrent_requests),
     )
 
 

@@ -34,6 +34,7 @@ _LONGEST_SLEEP: Final = timedelta(seconds=15)
 # Another process may have claimed a due event.
 _SHORTEST_SLEEP: Final = timedelta(milliseconds=100)
 _LONGEST_TEXT: Final = 2_000
+_MOST_AT_ONCE: Final = 50
 
 _log = get_logger(__name__)
 
@@ -127,15 +128,15 @@ class Alerts:
                 counts[self.find_level(kind)] += 1
         return counts
 
-    async def deliver(self, *, limit: int = 50) -> int:
-        """Fire conditions that have lasted long enough, and send due events: at most `limit` to each destination.
+    async def deliver(self) -> int:
+        """Fire conditions that have lasted long enough, and send due events: at most 50 to each destination.
 
         Returns how many were delivered. A failed event is retried, and given up after three days.
         """
-        await self._fire_due(limit=limit)
+        await self._fire_due()
         await self._purge_now_and_then()
         # A failure at one destination does not keep the others from their events.
-        drains = [self._delivery.drain(destination, limit=limit) for destination in self._destinations]
+        drains = [self._delivery.drain(destination, limit=_MOST_AT_ONCE) for destination in self._destinations]
         outcomes = await asyncio.gather(*drains, return_exceptions=True)
         delivered = 0
         for outcome in outcomes:
@@ -173,10 +174,10 @@ class Alerts:
         wait = _LONGEST_SLEEP if due is None else due - self._clock.now()
         return max(_SHORTEST_SLEEP, min(wait, _LONGEST_SLEEP))
 
-    async def _fire_due(self, *, limit: int) -> None:
+    async def _fire_due(self) -> None:
         now = self._clock.now()
         async with self._database.write() as connection:
-            fired = await self._conditions.fire_due(connection, at=now, limit=limit)
+            fired = await self._conditions.fire_due(connection, at=now, limit=_MOST_AT_ONCE)
             for condition in fired:
                 await self._add_event(connection, condition, EventType.FIRED, at=now)
         for condition in fired:

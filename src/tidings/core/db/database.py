@@ -299,9 +299,9 @@ async def prepare_database(database: Database) -> None:
         await upgrade_database(database)
 
 
-async def wait_for_revision(database: Database, *, clock: Clock, patience: timedelta = PATIENCE) -> None:
+async def wait_for_revision(database: Database, *, clock: Clock) -> None:
     """Wait until another process has brought the tables to this release. Raises OlderDatabaseError."""
-    give_up_at = clock.monotonic() + patience.total_seconds()
+    give_up_at = clock.monotonic() + PATIENCE.total_seconds()
     while (revision := await find_revision(database)) is None or revision < newest_revision():
         if clock.monotonic() >= give_up_at:
             raise OlderDatabaseError(revision)

@@ -191,12 +191,10 @@ class PostgresDispatcher:
         ]
 
     async def list_queues(self) -> Sequence[QueueState]:
-        async with self._database.read_once() as connection:
-            rows = await connection.execute(_LIST_QUEUES)
-            found = {
-                row.queue_name: QueueState(row.queue_name, row.waiting, timedelta(seconds=float(row.oldest)))
-                for row in rows
-            }
+        found = {
+            row.queue_name: QueueState(row.queue_name, row.waiting, timedelta(seconds=float(row.oldest)))
+            for row in await self._database.fetch(_LIST_QUEUES)
+        }
         return [found.get(queue, QueueState(queue, 0, timedelta(0))) for queue in self._places]
 
     async def tidy(self) -> None:

@@ -45,9 +45,8 @@ class WorkerRecords:
         self, process: str, *, queues: Sequence[str], places: int, is_dead: Callable[[str], bool]
     ) -> AsyncIterator[None]:
         """This worker is in the table while the block runs. Rows of workers that are dead are removed first."""
-        async with self._database.read() as connection:
-            known = (await connection.execute(select(workers.c.process))).scalars().all()
-        await self._remove([each for each in known if is_dead(each)])
+        known = await self._database.fetch(select(workers.c.process))
+        await self._remove([row.process for row in known if is_dead(row.process)])
         machine = socket.gethostname()
         row = {
             "process": process,

@@ -51,9 +51,9 @@ def refuse_google(code: int, message: str, status: str, reason: str) -> Fault:
     return Fault(status=code, body=json.dumps(document))
 
 
-def refuse_claim(code: int, error: str, description: str) -> Fault:
+def refuse_claim(error: str, description: str) -> Fault:
     """An error answer of the token endpoint, as a fault."""
-    return Fault(status=code, body=json.dumps({"error": error, "error_description": description}), path=TOKEN_PATH)
+    return Fault(status=400, body=json.dumps({"error": error, "error_description": description}), path=TOKEN_PATH)
 
 
 NOT_AN_OWNER = refuse_google(
@@ -84,17 +84,16 @@ QUOTA_PER_MINUTE = refuse_google(
     "rateLimitExceeded",
 )
 BACKEND_ERROR = refuse_google(503, "The service is currently unavailable.", "UNAVAILABLE", "backendError")
-BAD_SIGNATURE = refuse_claim(400, "invalid_grant", "Invalid JWT Signature.")
-UNKNOWN_ACCOUNT = refuse_claim(400, "invalid_grant", "Invalid grant: account not found")
+BAD_SIGNATURE = refuse_claim("invalid_grant", "Invalid JWT Signature.")
+UNKNOWN_ACCOUNT = refuse_claim("invalid_grant", "Invalid grant: account not found")
 BAD_TIMES = refuse_claim(
-    400,
     "invalid_grant",
     "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe. "
     "Check your iat and exp values in the JWT claim.",
 )
-BAD_AUDIENCE = refuse_claim(400, "invalid_grant", "Invalid JWT: Failed audience check.")
-BAD_SCOPE = refuse_claim(400, "invalid_scope", "Invalid OAuth scope or ID token audience provided.")
-BAD_GRANT = refuse_claim(400, "unsupported_grant_type", "Invalid grant_type")
+BAD_AUDIENCE = refuse_claim("invalid_grant", "Invalid JWT: Failed audience check.")
+BAD_SCOPE = refuse_claim("invalid_scope", "Invalid OAuth scope or ID token audience provided.")
+BAD_GRANT = refuse_claim("unsupported_grant_type", "Invalid grant_type")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,36 +4,27 @@ of `indexnow_rules`.
 
 import ipaddress
 from collections import Counter
-from enum import Enum, auto
 from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import web
 
 from tidings.sandbox.engines.indexnow_rules import Submission, find_fault, key_file_url, read_body, read_query
-from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
 from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, describe_accepted
 
 # Both bodies are those of Bing and api.indexnow.org, with their spelling.
-NOT_VERIFIED_BODY = '{"errorCode":"SiteVerificationNotCompleted"}'
-FORBIDDEN_BODY = (
-    '{"errorCode":"UserForbiddedToAccessSite","message":"User is unauthorized to access the site.'
-    ' Please verify the site using the key and try again"}'
+NOT_VERIFIED = Fault(status=403, body='{"errorCode":"SiteVerificationNotCompleted"}')
+FORBIDDEN = Fault(
+    status=403,
+    body='{"errorCode":"UserForbiddedToAccessSite","message":"User is unauthorized to access the site.'
+    ' Please verify the site using the key and try again"}',
 )
-NOT_VERIFIED = Fault(status=403, body=NOT_VERIFIED_BODY)
-FORBIDDEN = Fault(status=403, body=FORBIDDEN_BODY)
 
 _ACCEPTED = (200, 202)
-_JSON = "application/json; charset=utf-8"
 _KEY_TIMEOUT = aiohttp.ClientTimeout(total=5)
-
-
-class _KeyFile(Enum):
-    GOOD = auto()
-    UNREACHABLE = auto()
-    DIFFERENT = auto()
 
 
 class SandboxEngine(StandIn[Submission]):
@@ -77,44 +68,30 @@ class SandboxEngine(StandIn[Submission]):
             return SandboxAnswer(404)
         if request.method not in ("GET", "POST"):
             return SandboxAnswer(405, headers={"Allow": "GET, POST"})
-        return await self._judge_submission(asked)
+        fault = find_fault(asked) or await self._check_key_file(str(asked.key), key_file_url(asked))
+        return SandboxAnswer(200) if fault is None else answer_fault(fault)
 
     def settle(self, recorded: Recorded, *, status: int) -> None:
         if status in _ACCEPTED:
             self.accepted.update(recorded.urls)
 
-    async def _judge_submission(self, submission: Submission) -> SandboxAnswer:
-        refusal = find_fault(submission)
-        if refusal is not None:
-            body = {"errorCode": "InvalidRequestParameters", "message": refusal.message}
-            return answer_json(body, status=refusal.status)
-        match await self._check_key_file(str(submission.key), key_file_url(submission)):
-            case _KeyFile.UNREACHABLE:
-                return SandboxAnswer(403, NOT_VERIFIED_BODY.encode(), content_type=_JSON)
-            case _KeyFile.DIFFERENT:
-                return SandboxAnswer(403, FORBIDDEN_BODY.encode(), content_type=_JSON)
-        return SandboxAnswer(200)
-
-    async def _check_key_file(self, key: str, location: str) -> _KeyFile:
+    async def _check_key_file(self, key: str, location: str) -> Fault | None:
         """A key file that was right once is not fetched again."""
         if not self._checks_keys or (key, location) in self._known_keys:
-            return _KeyFile.GOOD
-        finding = await self._fetch_key_file(key, location)
-        if finding is _KeyFile.GOOD:
-            self._known_keys.add((key, location))
-        return finding
-
-    async def _fetch_key_file(self, key: str, location: str) -> _KeyFile:
+            return None
         if self._client is None or not _is_loopback(location):
-            return _KeyFile.UNREACHABLE
+            return NOT_VERIFIED
         try:
             async with self._client.get(location, allow_redirects=False) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError):
-            return _KeyFile.UNREACHABLE
+            return NOT_VERIFIED
         if response.status != 200:
-            return _KeyFile.UNREACHABLE
-        return _KeyFile.GOOD if content.strip() == key.encode() else _KeyFile.DIFFERENT
+            return NOT_VERIFIED
+        if content.strip() != key.encode():
+            return FORBIDDEN
+        self._known_keys.add((key, location))
+        return None
 
 
 def _is_loopback(url: str) -> bool:

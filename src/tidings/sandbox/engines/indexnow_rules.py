@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from tidings.sandbox.wire.faults import Fault
+
 MOST_URLS = 10_000
 
 _KEY = re.compile(r"[A-Za-z0-9-]{8,128}")
@@ -15,12 +17,9 @@ _UNFIT = re.compile(r"[\x00-\x20\x7f<>\"\\^`{|}]")
 _LONGEST_URL = 2_048
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a submission is refused."""
-
-    status: int
-    message: str
+def refuse_submission(status: int, message: str) -> Fault:
+    """An error answer of an engine, as a fault."""
+    return Fault(status=status, body=json.dumps({"errorCode": "InvalidRequestParameters", "message": message}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Submission:
     # None in a GET, where the host of the URL counts.
     host: object = None
     # Why the request could not be read.
-    fault: Refusal | None = None
+    fault: Fault | None = None
 
     @property
     def fields(self) -> Mapping[str, object]:
@@ -52,13 +51,13 @@ def read_query(query: str) -> Submission:
 def read_body(body: bytes, *, content_type: str) -> Submission:
     """The submission of a POST. An unreadable one has a `fault`."""
     if content_type != "application/json":
-        return Submission(fault=Refusal(400, "the content type must be application/json"))
+        return Submission(fault=refuse_submission(400, "the content type must be application/json"))
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        return Submission(fault=Refusal(400, "the body is not JSON"))
+        return Submission(fault=refuse_submission(400, "the body is not JSON"))
     if not isinstance(document, dict):
-        return Submission(fault=Refusal(400, "the body must be a JSON object"))
+        return Submission(fault=refuse_submission(400, "the body must be a JSON object"))
     listed = document.get("urlList")
     urls = tuple(url for url in listed if isinstance(url, str)) if isinstance(listed, list) else ()
     return Submission(
@@ -70,18 +69,18 @@ def read_body(body: bytes, *, content_type: str) -> Submission:
     )
 
 
-def _check_list(listed: object, texts: int) -> Refusal | None:
+def _check_list(listed: object, texts: int) -> Fault | None:
     if not isinstance(listed, list):
-        return Refusal(422, "urlList has to be an array")
+        return refuse_submission(422, "urlList has to be an array")
     if texts < len(listed):
-        return Refusal(400, "every URL has to be a string")
+        return refuse_submission(400, "every URL has to be a string")
     if len(listed) > MOST_URLS:
-        return Refusal(422, f"no more than {MOST_URLS} URLs allowed")
+        return refuse_submission(422, f"no more than {MOST_URLS} URLs allowed")
     return None
 
 
-def _check_named_host(host: object) -> Refusal | None:
-    return None if isinstance(host, str) and host else Refusal(422, "no host provided")
+def _check_named_host(host: object) -> Fault | None:
+    return None if isinstance(host, str) and host else refuse_submission(422, "no host provided")
 
 
 def key_file_url(submission: Submission) -> str:
@@ -92,32 +91,32 @@ def key_file_url(submission: Submission) -> str:
     return f"{first.scheme}://{first.netloc}/{submission.key}.txt"
 
 
-def find_fault(submission: Submission) -> Refusal | None:
+def find_fault(submission: Submission) -> Fault | None:
     """The first fault of a submission, or None."""
     if submission.fault is not None:
         return submission.fault
     if not submission.urls:
-        return Refusal(422, "no URL provided")
+        return refuse_submission(422, "no URL provided")
     return _check_key(submission.key) or _check_urls(submission)
 
 
-def _check_key(key: object) -> Refusal | None:
+def _check_key(key: object) -> Fault | None:
     if key is None:
-        return Refusal(422, "no key provided")
+        return refuse_submission(422, "no key provided")
     if not isinstance(key, str):
-        return Refusal(400, "the key has to be a string")
+        return refuse_submission(400, "the key has to be a string")
     if not _KEY.fullmatch(key):
-        return Refusal(422, "the key must be 8 to 128 of A-Z, a-z, 0-9 and '-'")
+        return refuse_submission(422, "the key must be 8 to 128 of A-Z, a-z, 0-9 and '-'")
     return None
 
 
-def _check_urls(submission: Submission) -> Refusal | None:
+def _check_urls(submission: Submission) -> Fault | None:
     first = split_url(submission.urls[0])
     if first is None:
-        return Refusal(400, f"malformed URL: {submission.urls[0]}")
+        return refuse_submission(400, f"malformed URL: {submission.urls[0]}")
     host = submission.host if isinstance(submission.host, str) else first.netloc
     folder = _read_folder(submission.key_location, host)
-    if isinstance(folder, Refusal):
+    if isinstance(folder, Fault):
         return folder
     covered = (f"http://{host}{folder}", f"https://{host}{folder}")
     # Parsing each of 10,000 URLs would make the stand-in slower than its clients.
@@ -126,24 +125,24 @@ def _check_urls(submission: Submission) -> Refusal | None:
     return next((refusal for refusal in refusals if refusal is not None), None)
 
 
-def _check_url(url: str, *, host: str, folder: str) -> Refusal | None:
+def _check_url(url: str, *, host: str, folder: str) -> Fault | None:
     split = split_url(url)
     if split is None:
-        return Refusal(400, f"malformed URL: {url}")
+        return refuse_submission(400, f"malformed URL: {url}")
     if split.netloc.lower() != host.lower():
-        return Refusal(422, f"{url} does not belong to {host}")
+        return refuse_submission(422, f"{url} does not belong to {host}")
     if not (split.path or "/").startswith(folder):
-        return Refusal(422, f"{url} is outside {folder}, where the key is")
+        return refuse_submission(422, f"{url} is outside {folder}, where the key is")
     return None
 
 
-def _read_folder(location: object, host: str) -> str | Refusal:
+def _read_folder(location: object, host: str) -> str | Fault:
     """The folder that a key file covers."""
     if location is None:
         return "/"
     split = split_url(location) if isinstance(location, str) else None
     if split is None or split.netloc.lower() != host.lower():
-        return Refusal(422, "keyLocation must be a URL of the host")
+        return refuse_submission(422, "keyLocation must be a URL of the host")
     return split.path.rpartition("/")[0] + "/"
 
 

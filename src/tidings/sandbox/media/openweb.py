@@ -36,11 +36,11 @@ DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
 
 
 class SandboxOpenWeb(StandIn[Visit]):
-    """A blog of the library's posts. `robots` is its robots.txt; None: the site has none."""
+    """A blog of thirty posts. `robots` is its robots.txt; None: the site has none."""
 
-    def __init__(self, *, library: PostLibrary | None = None, robots: str | None = None) -> None:
+    def __init__(self, *, robots: str | None = None) -> None:
         super().__init__("openweb")
-        self.library = library or PostLibrary(30)
+        self.library = PostLibrary(30)
         self.robots = robots
 
     @property

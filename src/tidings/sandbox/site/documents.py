@@ -2,12 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
 
-from tidings.sandbox.site.pages import TIMESTAMPS, SitePages, page_path, timestamp_index
+from tidings.sandbox.site.pages import SitePages, page_path
 
 ENTRY_PATH = "/sitemap.xml"
 
@@ -94,7 +93,7 @@ class Documents:
         changed = everything_at or self._pages.changed.get(number)
         if changed is not None:
             return changed.isoformat(timespec="microseconds")
-        return _write_timestamps()[timestamp_index(number)]
+        return _write_seconds(self._pages.lastmod(number))
 
     def _modified_at(self, part: int) -> datetime:
         return self._modified.get(part, _UNCHANGED_SINCE)
@@ -106,8 +105,3 @@ def _name_child(part: int) -> str:
 
 def _write_seconds(timestamp: datetime) -> str:
     return timestamp.isoformat(timespec="seconds")
-
-
-@cache
-def _write_timestamps() -> Sequence[str]:
-    return list(map(_write_seconds, TIMESTAMPS))

@@ -15,10 +15,11 @@ _THINGS = ("anchor", "bridge", "canal", "delta", "fjord", "garden", "harbour", "
 _SLUGS = [f"{quality}-{thing}-letters" for quality, thing in product(_QUALITIES, _THINGS)]
 _PATH = re.compile(r"/pages/(\d{7,12})/")
 
-# 2,500 timestamps from 2019-01-01 to 2025-11-05, about a day apart. An unchanged page n has the one at
-# `timestamp_index(n)`: a prime step spreads neighbouring pages over them.
+# An unchanged page has one of 2,500 timestamps from here to 2025-11-05, about a day apart. A prime step spreads
+# neighbouring pages over them.
 _FIRST = datetime(2019, 1, 1, 6, 0, tzinfo=UTC)
-TIMESTAMPS = [_FIRST + timedelta(days=day, seconds=day * 17) for day in range(2_500)]
+_APART = timedelta(days=1, seconds=17)
+_TIMESTAMPS = 2_500
 _STEP = 7_919
 
 
@@ -35,10 +36,6 @@ def page_number(path: str) -> int | None:
     found = _PATH.match(path)
     number = int(found[1]) if found else 0
     return number if number and page_path(number) == path else None
-
-
-def timestamp_index(number: int) -> int:
-    return number * _STEP % len(TIMESTAMPS)
 
 
 class SitePages:
@@ -60,7 +57,7 @@ class SitePages:
 
     def lastmod(self, number: int) -> datetime:
         self._require(number)
-        return self.changed.get(number) or TIMESTAMPS[timestamp_index(number)]
+        return self.changed.get(number) or _FIRST + number * _STEP % _TIMESTAMPS * _APART
 
     def change(self, number: int) -> datetime:
         """Set the timestamp of a page to now. Returns it."""

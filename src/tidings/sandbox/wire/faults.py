@@ -1,4 +1,4 @@
-"""Faults that a stand-in shows on request: what goes wrong (`Fault`), and for which requests (`Faults`). `stand_in` and
+"""Faults that a stand-in shows on request: what goes wrong (`Fault`), and for which requests. `stand_in` and
 `answers` carry them out.
 
     ValueError
@@ -65,29 +65,10 @@ class Fault:
         return self.matching is None or any(self.matching in url for url in urls)
 
 
-class Faults:
-    """The faults of one stand-in, with the number of requests that matched each."""
-
-    def __init__(self) -> None:
-        self._armed: list[_ArmedFault] = []
-
-    def arm(self, fault: Fault) -> None:
-        self._armed.append(_ArmedFault(fault))
-
-    def clear(self) -> None:
-        self._armed.clear()
-
-    def strike(self, *, path: str, urls: Sequence[str]) -> Fault | None:
-        """The fault that hits this request: the oldest of those that apply. None where none does."""
-        due = [armed for armed in self._armed if armed.fault.fits(path=path, urls=urls) and armed.meet()]
-        if not due:
-            return None
-        due[0].fired += 1
-        return due[0].fault
-
-
 @dataclass(slots=True)
-class _ArmedFault:
+class ArmedFault:
+    """A fault of one stand-in, and how many requests it fitted and hit."""
+
     fault: Fault
     met: int = 0
     fired: int = 0
@@ -98,6 +79,15 @@ class _ArmedFault:
         number = self.met - self.fault.after
         spent = self.fault.times is not None and self.fired >= self.fault.times
         return number > 0 and number % self.fault.every == 0 and not spent
+
+
+def strike(armed: Sequence[ArmedFault], *, path: str, urls: Sequence[str]) -> Fault | None:
+    """The fault that hits this request: the oldest of those that apply. None where none does."""
+    due = [each for each in armed if each.fault.fits(path=path, urls=urls) and each.meet()]
+    if not due:
+        return None
+    due[0].fired += 1
+    return due[0].fault
 
 
 _reader = TypeAdapter(Fault)

@@ -24,7 +24,7 @@ from tidings.sandbox.wire.answers import (
     reset_connection,
     send_answer,
 )
-from tidings.sandbox.wire.faults import Fault, FaultKind, Faults
+from tidings.sandbox.wire.faults import ArmedFault, Fault, FaultKind, strike
 from tidings.sandbox.wire.listener import ADDRESS, Listener, TimedRequest
 from tidings.sandbox.wire.request_log import Recorded, RequestLog
 
@@ -87,7 +87,7 @@ class StandIn(ABC, Generic[Content]):
         self._now = now
         self._port = 0
         self._log = RequestLog()
-        self._faults = Faults()
+        self._faults: list[ArmedFault] = []
         self._served: dict[str, SandboxAnswer] = {}
         self._open: dict[web.RequestHandler, SandboxExchange] = {}
         self._listener: Listener | None = None
@@ -163,7 +163,7 @@ class StandIn(ABC, Generic[Content]):
         return {name.lower(): value for name, value in known.items() if isinstance(value, Fault)}
 
     def misbehave(self, fault: Fault) -> None:
-        self._faults.arm(fault)
+        self._faults.append(ArmedFault(fault))
 
     def recover(self) -> None:
         """Clear all faults. A request that hangs already goes on hanging."""
@@ -227,7 +227,7 @@ class StandIn(ABC, Generic[Content]):
         asked = self.read_request(exchange.request, await exchange.request.read())
         recorded = await self._log.complete(exchange.number, urls=asked.urls, fields=asked.fields)
         await _call(self.on_request, recorded)
-        fault = self._faults.strike(path=recorded.path, urls=recorded.urls)
+        fault = strike(self._faults, path=recorded.path, urls=recorded.urls)
         if fault is not None and fault.latency:
             await asyncio.sleep(fault.latency.total_seconds())
         if fault is not None and fault.kind in (FaultKind.HANG, FaultKind.RESET):
