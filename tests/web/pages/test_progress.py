@@ -75,3 +75,10 @@ def test_progress_without_indexnow_does_not_say_that_indexnow_is_done(refused: b
     assert shown["summary"] == "Sending to Bing"
     if not refused:
         assert [step.text for step in shown["steps"]][1] == "50 of 100"
+
+
+def test_progress_of_bing_alone_counts_what_bing_was_sent() -> None:
+    """The day's quota is used up, so nothing more is sent; the pages that went out are not forgotten."""
+    result = make_result(sent=0, bing={"urlCount": 46, "requests": 1, "due": 50, "left": 4, "quota": quota(0)})
+    shown = describe_progress(RECORD, result | {"new": 0, "engines": []}, ENGLISH)
+    assert (shown["percent"], shown["summary"]) == (100, "46 of 50 due pages sent")

@@ -52,7 +52,7 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
     due, engines = _find_due(result), list_engines(result, formats)
     shares = _list_shares(engines, due=due)
     # Every engine gets every page. What channels with a quota still get is named after it, and part of the percentage.
-    sent, wanted = sum(shares) if shares else result.get("submitted") or 0, due * max(len(shares), 1)
+    sent, wanted = sum(shares) if shares else _count_sent(result, engines), due * max(len(shares), 1)
     for engine in engines:
         engine["state"] = _find_state(engine, due=due, is_read=bool(result.get("files")))
     then = [engine["engine"] for engine in engines if engine["to_send"]]
@@ -93,6 +93,12 @@ def _find_due(result: Mapping[str, Any]) -> int:
     return max(
         result.get("new") or 0, *((result.get(f"{kind.channel}Stats") or {}).get("due") or 0 for kind in RANKED_KINDS)
     )
+
+
+def _count_sent(result: Mapping[str, Any], engines: Sequence[Mapping[str, Any]]) -> int:
+    """The pages that were sent without IndexNow; like the due ones, the report takes them over only at its end."""
+    attempted = ((each["accepted"] or 0) + (each["failed"] or 0) for each in engines if each["has_quota"])
+    return result.get("submitted") or max(attempted, default=0)
 
 
 def _find_percent(engines: Sequence[Mapping[str, Any]], *, sent: int, wanted: int) -> int:
