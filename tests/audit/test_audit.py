@@ -378,6 +378,15 @@ async def test_row_of_an_older_key_is_pointed_out(planted: Planted) -> None:
     assert len(find_check(report, CheckName.ENCRYPTION).warnings) == 3
 
 
+async def test_webhook_secret_that_cannot_be_read_does_not_pass(planted: Planted) -> None:
+    """C25: as of root's file, audited by another user; nothing can be searched for it, and the audit goes on."""
+    (path := planted.data_dir / "webhook.secret").unlink()
+    # Root can read every other file.
+    path.symlink_to("/proc/self/mem")
+    (found,) = tell(await planted.fail(CheckName.FILE_MODES))
+    assert found == (str(path), "it cannot be read (Input/output error), so nothing was searched for it")
+
+
 async def test_fernet_token_of_another_program_is_opened_with_its_salt(planted: Planted) -> None:
     """C22, C25: with COOKIE_FERNET_SALT the service opens such a cookie, so the audit must not call it broken."""
     assert planted.subject.master_key is not None

@@ -68,7 +68,8 @@ async def run_audit(subject: AuditSubject) -> AuditReport:
         database=sqlite,
         check=make_check(),
     )
-    secrets = [*subject.secrets, *_list_own_keys(subject, key)]
+    modes = make_check()
+    secrets = [*subject.secrets, *_list_own_keys(subject, key, check=modes)]
     for secret in secrets:
         redactor.add(secret.value)
     stored, database = await _check_database(subject, secrets, keys=key.ring, redactor=redactor)
@@ -82,7 +83,7 @@ async def run_audit(subject: AuditSubject) -> AuditReport:
         check_logs(files, finder, check=make_check()),
         check_backups(files, subject.backups, finder, check=make_check()),
         check_repository(folder, finder, data_dir=data_dir, secrets=secrets, check=make_check()),
-        check_modes(data_dir, files, backups=expand_folders(subject.backups), check=make_check()),
+        check_modes(data_dir, files, backups=expand_folders(subject.backups), check=modes),
         master_key,
         check_one_writer(subject.package, check=make_check()),
         check_tokens(subject.tokens, check=make_check()),
@@ -100,12 +101,15 @@ def _find_sqlite(subject: AuditSubject) -> Path | None:
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
 
-def _list_own_keys(subject: AuditSubject, key: AuditedMasterKey) -> list[KnownSecret]:
+def _list_own_keys(subject: AuditSubject, key: AuditedMasterKey, *, check: CheckBuilder) -> list[KnownSecret]:
     """Each master key, and the webhook secret of the data directory."""
     found = [KnownSecret("a master key", secret) for secret in key.secrets]
     path = subject.data_dir / "webhook.secret"
-    if path.is_file() and (text := path.read_text("ascii", "replace").strip()):
-        found.append(KnownSecret("the webhook secret", Secret(text)))
+    try:
+        if path.is_file() and (text := path.read_text("ascii", "replace").strip()):
+            found.append(KnownSecret("the webhook secret", Secret(text)))
+    except OSError as error:
+        check.find(path, f"it cannot be read ({error.strerror}), so nothing was searched for it")
     return found
 
 
