@@ -52,7 +52,7 @@ SHOWING = {"echo", "fail", "print", "print_answer", "print_table", "make_table",
 # Help, lines to be typed, an engine's answer, a reason for the log, and names that `translate` knows.
 SILENT = {
     *("say", "make_group", "text", "Option", "Argument", "option"),
-    *("_show_command", "Fault", "request", "KnownSecret"),
+    *("_SiteOption", "_show_command", "Fault", "request", "KnownSecret"),
 }
 CLI = Path(tidings.cli.__file__).parent
 SPEAKING = sorted(str(path.relative_to(CLI)) for path in CLI.rglob("*.py"))

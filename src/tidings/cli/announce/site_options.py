@@ -2,169 +2,142 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Final
 
 import typer
 
 from tidings.announce.page_check.settings import PageCheckMode
-from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, PagePriority, RankedFields
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, PagePriority
 from tidings.announce.site.google_settings import IndexedContent
 from tidings.announce.site.site import SubmitMethod
-from tidings.cli.language import say, translate
-from tidings.cli.options import KeyLocationOption, read_secret
-from tidings.cli.session import fail
+from tidings.cli.language import say
+from tidings.cli.options import read_secret
+from tidings.cli.session import fail_to_read
 
 # Reads what was given: the fields of a site's document, None for those that were not given. It may ask for secrets.
 ReadOptions = Callable[[], dict[str, Any]]
 Work = Callable[..., Coroutine[Any, Any, None]]
 
 
-def _read_options(
-    *,
-    engine: Annotated[list[str] | None, typer.Option("--engine", help="An engine; repeat it for more.")] = None,
-    backup: Annotated[
-        list[str] | None, typer.Option("--backup", help="A sitemap to use if a sitemap cannot be read.")
-    ] = None,
-    method: Annotated[SubmitMethod | None, typer.Option("--method", help="How to send URLs. [auto]")] = None,
-    key_location: KeyLocationOption = None,
-    schedule: Annotated[
-        str | None, typer.Option("--schedule", help="When it runs: a cron expression, UTC. [CRON_SCHEDULE]")
-    ] = None,
-    announce_removed: Annotated[
-        bool | None, typer.Option("--announce-removed/--no-announce-removed", help="Announce pages that are gone too.")
-    ] = None,
-    bing_key: Annotated[
-        str | None,
-        typer.Option("--bing-key", help="A file with a key for Bing's Webmaster API; switches Bing on. -: ask for it."),
-    ] = None,
-    bing_quota: Annotated[
-        str | None,
-        typer.Option("--bing-quota", help="The most URLs a day for Bing, 1 to 500, or auto: ask Bing. [100]"),
-    ] = None,
-    bing_priority: Annotated[
-        PagePriority | None, typer.Option("--bing-priority", help="The pages that go first. [newest]")
-    ] = None,
-    baidu_token: Annotated[
-        str | None,
-        typer.Option(
-            "--baidu-token", help="A file with a token of Baidu's push API; switches Baidu on. -: ask for it."
-        ),
-    ] = None,
-    baidu_site: Annotated[
-        str | None, typer.Option("--baidu-site", help="The site as Baidu verified it. [the sitemap's origin]")
-    ] = None,
-    baidu_quota: Annotated[
-        int | None, typer.Option("--baidu-quota", help="URLs a day for Baidu until it says how many it takes. [10]")
-    ] = None,
-    baidu_priority: Annotated[
-        PagePriority | None, typer.Option("--baidu-priority", help="The pages that go first. [newest]")
-    ] = None,
-    google_credentials: Annotated[
-        Path | None,
-        typer.Option(
-            "--google-credentials", help="The JSON file of a service account; changed sitemaps are submitted."
-        ),
-    ] = None,
-    google_property: Annotated[
-        str | None, typer.Option("--google-property", help="The property in Search Console. [the sitemap's origin]")
-    ] = None,
-    google_indexing: Annotated[
-        IndexedContent | None,
-        typer.Option(
-            "--google-indexing",
-            help="Send pages to the Indexing API. Google allows it for job postings and live streams only. [off]",
-        ),
-    ] = None,
-    google_quota: Annotated[
-        int | None, typer.Option("--google-quota", help="The most pages a day for the Indexing API. [200]")
-    ] = None,
-    google_priority: Annotated[
-        PagePriority | None, typer.Option("--google-priority", help="The pages that go first. [newest]")
-    ] = None,
-    group: Annotated[str | None, typer.Option("--group", help="Sites of one customer or team.")] = None,
-    hook_secret: Annotated[
-        str | None,
-        typer.Option("--hook-secret", help="A file with the secret of deploy hooks. -: ask for it."),
-    ] = None,
-    page_check: Annotated[
-        PageCheckMode | None, typer.Option("--page-check", help="Fetch due pages first; hold back bad ones. [off]")
-    ] = None,
-    page_check_limit: Annotated[
-        int | None, typer.Option("--page-check-limit", help="Pages that an execution checks, at most. [100]")
-    ] = None,
-) -> dict[str, Any]:
-    return {
-        "backupSitemapUrls": backup,
-        "keyLocation": key_location,
-        "searchEngines": engine,
-        "submitMethod": method,
-        "schedule": schedule,
-        "announceRemoved": announce_removed,
-        **_read_ranked(BingSettings.fields, bing_key, bing_quota, bing_priority),
-        **_read_ranked(BaiduSettings.fields, baidu_token, baidu_quota, baidu_priority),
-        "baiduSite": baidu_site,
-        **_read_google(google_credentials, google_property, google_indexing, google_quota, google_priority),
-        "group": group,
-        "hookSecret": None if hook_secret is None else read_secret(hook_secret, prompt=say("Hook secret")),
-        "pageCheck": page_check,
-        "pageCheckLimit": page_check_limit,
-    }
+def _read_quota(quota: str) -> int | str:
+    return int(quota) if quota.isdecimal() else quota
+
+
+def _read_credentials(path: Path) -> str:
+    """Google's credentials come from a file: they are long, and must not be in the shell's history."""
+    try:
+        return path.read_text()
+    except OSError as error:
+        fail_to_read(path, error)
+    except UnicodeDecodeError:
+        fail_to_read(path, say("it is not text"))
+
+
+@dataclass(frozen=True, slots=True)
+class _SiteOption:
+    """One option, and the field of a site's document that it sets."""
+
+    name: str
+    field: str
+    type: Any
+    help: str
+    # Makes the field's value from the given one.
+    read: Callable[[Any], Any] | None = None
+
+    @property
+    def parameter(self) -> inspect.Parameter:
+        """The option as a parameter of a command."""
+        name = self.name.partition("/")[0].removeprefix("--").replace("-", "_")
+        option = typer.Option(None, self.name, help=self.help)
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=self.type | None)
+
+
+_OPTIONS: Final = (
+    _SiteOption("--engine", "searchEngines", list[str], "An engine; repeat it for more."),
+    _SiteOption("--backup", "backupSitemapUrls", list[str], "A sitemap to use if a sitemap cannot be read."),
+    _SiteOption("--method", "submitMethod", SubmitMethod, "How to send URLs. [auto]"),
+    _SiteOption("--key-location", "keyLocation", str, "URL of the key file. [/KEY.txt on the host]"),
+    _SiteOption("--schedule", "schedule", str, "When it runs: a cron expression, UTC. [CRON_SCHEDULE]"),
+    _SiteOption(
+        "--announce-removed/--no-announce-removed", "announceRemoved", bool, "Announce pages that are gone too."
+    ),
+    _SiteOption(
+        "--bing-key",
+        "bingApiKey",
+        str,
+        "A file with a key for Bing's Webmaster API; switches Bing on. -: ask for it.",
+        read=lambda source: read_secret(source, prompt=say("Bing API key")),
+    ),
+    _SiteOption(
+        "--bing-quota",
+        "bingDailyQuota",
+        str,
+        "The most URLs a day for Bing, 1 to 500, or auto: ask Bing. [100]",
+        read=_read_quota,
+    ),
+    _SiteOption("--bing-priority", "bingPriority", PagePriority, "The pages that go first. [newest]"),
+    _SiteOption(
+        "--baidu-token",
+        "baiduToken",
+        str,
+        "A file with a token of Baidu's push API; switches Baidu on. -: ask for it.",
+        read=lambda source: read_secret(source, prompt=say("Baidu token")),
+    ),
+    _SiteOption("--baidu-site", "baiduSite", str, "The site as Baidu verified it. [the sitemap's origin]"),
+    _SiteOption("--baidu-quota", "baiduDailyQuota", int, "URLs a day for Baidu until it says how many it takes. [10]"),
+    _SiteOption("--baidu-priority", "baiduPriority", PagePriority, "The pages that go first. [newest]"),
+    _SiteOption(
+        "--google-credentials",
+        "googleCredentials",
+        Path,
+        "The JSON file of a service account; changed sitemaps are submitted.",
+        read=_read_credentials,
+    ),
+    _SiteOption("--google-property", "googleProperty", str, "The property in Search Console. [the sitemap's origin]"),
+    _SiteOption(
+        "--google-indexing",
+        "googleIndexing",
+        IndexedContent,
+        "Send pages to the Indexing API. Google allows it for job postings and live streams only. [off]",
+    ),
+    _SiteOption("--google-quota", "googleDailyQuota", int, "The most pages a day for the Indexing API. [200]"),
+    _SiteOption("--google-priority", "googlePriority", PagePriority, "The pages that go first. [newest]"),
+    _SiteOption("--group", "group", str, "Sites of one customer or team."),
+    _SiteOption(
+        "--hook-secret",
+        "hookSecret",
+        str,
+        "A file with the secret of deploy hooks. -: ask for it.",
+        read=lambda source: read_secret(source, prompt=say("Hook secret")),
+    ),
+    _SiteOption("--page-check", "pageCheck", PageCheckMode, "Fetch due pages first; hold back bad ones. [off]"),
+    _SiteOption("--page-check-limit", "pageCheckLimit", int, "Pages that an execution checks, at most. [100]"),
+)
 
 
 def takes_site_options(work: Work) -> Work:
     """Add these options to a command. It gets them as `read_options`."""
     own = {name: each for name, each in inspect.signature(work).parameters.items() if name != "read_options"}
-    shared = inspect.signature(_read_options).parameters
+    shared = {option.parameter.name: option.parameter for option in _OPTIONS}
 
     @functools.wraps(work)
     async def run(*args: Any, **kwargs: Any) -> None:
-        given = {name: kwargs.pop(name) for name in shared}
-        await work(*args, **kwargs, read_options=functools.partial(_read_options, **given))
+        given = {option.field: kwargs.pop(option.parameter.name) for option in _OPTIONS}
+        await work(*args, **kwargs, read_options=functools.partial(_read_options, given))
 
     run.__signature__ = inspect.Signature([*own.values(), *shared.values()])  # type: ignore[attr-defined]
-    run.__annotations__ = {name: each.annotation for name, each in (own | dict(shared)).items()}
+    run.__annotations__ = {name: each.annotation for name, each in (own | shared).items()}
     return run
 
 
-def _read_ranked(
-    fields: RankedFields,
-    key_source: str | None,
-    quota: int | str | None,
-    priority: PagePriority | None,
-) -> dict[str, Any]:
-    """The fields of a channel with a quota. A key switches it on."""
-    prompt = say("Bing API key") if fields is BingSettings.fields else say("Baidu token")
-    key = None if key_source is None else read_secret(key_source, prompt=prompt)
-    return {
-        fields.key: key,
-        fields.enabled: True if key else None,
-        fields.daily_quota: int(quota) if isinstance(quota, str) and quota.isdecimal() else quota,
-        fields.priority: priority,
-    }
-
-
-def _read_google(
-    credentials: Path | None,
-    console_property: str | None,
-    content: IndexedContent | None,
-    quota: int | None,
-    priority: PagePriority | None,
-) -> dict[str, Any]:
-    """The fields of Google. Credentials come from a file: they are long, and must not be in the shell's history."""
-    text = None
-    if credentials is not None:
-        try:
-            text = credentials.read_text()
-        except OSError as error:
-            fail(say("{path} cannot be read: {reason}", path=credentials, reason=translate(error.strerror or "")))
-        except UnicodeDecodeError:
-            fail(say("{path} cannot be read: {reason}", path=credentials, reason=say("it is not text")))
-    return {
-        "googleCredentials": text,
-        "googleProperty": console_property,
-        "googleIndexing": content,
-        "googleDailyQuota": quota,
-        "googlePriority": priority,
-    }
+def _read_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {}
+    for option in _OPTIONS:
+        value = given[option.field]
+        fields[option.field] = value if value is None or option.read is None else option.read(value)
+    # A key switches its channel on.
+    switches = {kind.fields.enabled: True for kind in (BingSettings, BaiduSettings) if fields[kind.fields.key]}
+    return fields | switches

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, RankedSettings
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
 from tidings.announce.site.document import change_site, describe_site, read_site
 from tidings.announce.site.site import Site
 from tidings.cli.announce.announce import require_key
@@ -127,10 +127,9 @@ def _make_row(site: Site) -> tuple[str, ...]:
 def _list_channels(site: Site) -> Iterator[str]:
     """Each channel; those with a quota with their pages a day."""
     yield "indexnow"
-    ranked: dict[str, RankedSettings] = {"bing": site.bing, "baidu": site.baidu, "google": site.google}
-    for name, settings in ranked.items():
+    for settings in site.ranked:
         if settings.enabled:
-            yield f"{name} {say('{count} a day', count=settings.shown_quota)}"
+            yield f"{settings.fields.prefix} {say('{count} a day', count=settings.shown_quota)}"
     if site.google.key and not site.google.enabled:
         yield "google"
 
