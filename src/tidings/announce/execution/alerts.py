@@ -130,92 +130,76 @@ class Finding:
     kind: AlertKind
     # The site's id, with the engine where the condition is about one.
     subject: str
-    # None: the condition does not hold.
-    alert: Alert | None = None
+    # Why the condition holds; None: it does not hold.
+    reason: str | None = None
+    # What a person should do about it.
+    action: str = ""
+    # How many pages are affected, if they are counted.
+    count: int | None = None
 
 
 async def update_alerts(connection: AsyncConnection, findings: Iterable[Finding], *, alerts: Alerts) -> None:
     """Raise and resolve alerts by what was found, in the caller's transaction."""
-    for finding in findings:
-        if finding.alert is not None:
-            await alerts.raise_alert(connection, finding.alert)
+    for each in findings:
+        if each.reason is None:
+            await alerts.resolve_alert(connection, each.kind, each.subject)
         else:
-            await alerts.resolve_alert(connection, finding.kind, finding.subject)
+            alert = Alert(each.kind, each.subject, reason=each.reason, action=each.action, count=each.count)
+            await alerts.raise_alert(connection, alert)
 
 
 def examine(report: Report, *, usual_total: int) -> Iterator[Finding]:
     """Every condition that an execution can judge. `usual_total`: the number of pages that the sitemap had lately."""
     yield from _examine_status(report)
     if not report.cut_short and not report.errors and report.crawled:
-        yield _examine_emptiness(report)
-        yield _examine_size(report, usual_total=usual_total)
+        yield from _examine_sitemap(report, usual_total=usual_total)
     of_channels = [each.engine for each in report.ranked.values()]
     for engine in report.lines:
-        subject = f"{report.site} at {engine.engine}"
-        if engine.attempted:
-            yield _examine_failures(engine, subject=subject)
-        if engine.broken or engine.succeeded:
-            kind = AnnounceAlert.CHANNEL_OFF if engine in of_channels else AnnounceAlert.CHANNEL_BROKEN
-            yield _examine_refusal(engine, kind=kind, subject=subject)
+        yield from _examine_engine(engine, site=report.site, has_quota=engine in of_channels)
     if report.sitemaps:
-        yield _examine_sitemaps(report)
+        # Trouble that passes by itself raises nothing.
+        failed = next((each for each in report.sitemaps if each.failure and each.lasting), None)
+        reason, action = (None, "") if failed is None else (failed.failure, failed.advice)
+        yield Finding(AnnounceAlert.SITEMAP_REFUSED, f"{report.site} at google", reason, action)
 
 
 def _examine_status(report: Report) -> Iterator[Finding]:
     if report.status is ExecutionStatus.FAILED and not report.is_empty:
-        yield _raise(
+        advice = next((line.advice for line in report.lines if line.advice), CHECK)
+        yield Finding(
             AnnounceAlert.EXECUTION_FAILED,
             report.site,
             reason="; ".join(report.errors) or _gather_reasons(report),
-            action=CHECK if report.errors else next((line.advice for line in report.lines if line.advice), CHECK),
+            action=CHECK if report.errors else advice,
         )
     elif report.status not in (ExecutionStatus.INTERRUPTED, ExecutionStatus.FAILED):
         yield Finding(AnnounceAlert.EXECUTION_FAILED, report.site)
 
 
-def _examine_emptiness(report: Report) -> Finding:
-    if report.total:
-        return Finding(AnnounceAlert.NO_URLS, report.site)
+def _examine_sitemap(report: Report, *, usual_total: int) -> Iterator[Finding]:
+    emptiness = shrinkage = None
     message, advice = explain_emptiness(report.dropped, host=report.host)
-    return _raise(AnnounceAlert.NO_URLS, report.site, reason=f"the sitemap: {message}", action=advice, count=0)
+    if not report.total:
+        emptiness = f"the sitemap: {message}"
+    yield Finding(AnnounceAlert.NO_URLS, report.site, emptiness, advice, count=0)
+    if report.total * 2 < usual_total:
+        shrinkage = f"the sitemap lists {report.total:,} URLs, and {usual_total:,} lately"
+    advice = "Check that the sitemap is complete; pages that are missing are not announced."
+    yield Finding(AnnounceAlert.SITEMAP_SHRANK, report.site, shrinkage, advice, count=report.total)
 
 
-def _examine_size(report: Report, *, usual_total: int) -> Finding:
-    if report.total * 2 >= usual_total:
-        return Finding(AnnounceAlert.SITEMAP_SHRANK, report.site)
-    return _raise(
-        AnnounceAlert.SITEMAP_SHRANK,
-        report.site,
-        reason=f"the sitemap lists {report.total:,} URLs, and {usual_total:,} lately",
-        action="Check that the sitemap is complete; pages that are missing are not announced.",
-        count=report.total,
-    )
-
-
-def _examine_failures(engine: EngineReport, *, subject: str) -> Finding:
-    if engine.failed_share <= ALERT_SHARE:
-        return Finding(AnnounceAlert.MANY_FAILURES, subject)
-    reason = f"{engine.failed:,} of {engine.attempted:,} URLs failed: {engine.reason}"
-    return _raise(AnnounceAlert.MANY_FAILURES, subject, reason=reason, action=engine.advice, count=engine.failed)
-
-
-def _examine_refusal(engine: EngineReport, *, kind: AlertKind, subject: str) -> Finding:
-    if not engine.broken:
-        return Finding(kind, subject)
-    return _raise(kind, subject, reason=engine.reason or "the key is refused", action=engine.advice)
-
-
-def _examine_sitemaps(report: Report) -> Finding:
-    """Whether Google takes the site's sitemaps. Trouble that passes by itself raises nothing."""
-    failed = next((each for each in report.sitemaps if each.failure and each.lasting), None)
-    subject = f"{report.site} at google"
-    if failed is None or failed.failure is None:
-        return Finding(AnnounceAlert.SITEMAP_REFUSED, subject)
-    return _raise(AnnounceAlert.SITEMAP_REFUSED, subject, reason=failed.failure, action=failed.advice)
-
-
-def _raise(kind: AlertKind, subject: str, *, reason: str, action: str, count: int | None = None) -> Finding:
-    return Finding(kind, subject, Alert(kind=kind, subject=subject, reason=reason, action=action, count=count))
+def _examine_engine(engine: EngineReport, *, site: str, has_quota: bool) -> Iterator[Finding]:
+    failures = refusal = None
+    subject = f"{site} at {engine.engine}"
+    if engine.failed_share > ALERT_SHARE:
+        failures = f"{engine.failed:,} of {engine.attempted:,} URLs failed: {engine.reason}"
+    if engine.broken:
+        refusal = engine.reason or "the key is refused"
+    if engine.attempted:
+        yield Finding(AnnounceAlert.MANY_FAILURES, subject, failures, engine.advice, count=engine.failed)
+    if engine.broken or engine.succeeded:
+        kind = AnnounceAlert.CHANNEL_OFF if has_quota else AnnounceAlert.CHANNEL_BROKEN
+        yield Finding(kind, subject, refusal, engine.advice)
 
 
 def _gather_reasons(report: Report) -> str:
