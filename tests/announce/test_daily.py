@@ -11,9 +11,9 @@ from tests.announce.bing_stage import MORNING, open_bing_stage
 from tests.announce.stage import Stage, StageMaker
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
-from tidings.announce.ledger.batch_state import DayCounts
+from tidings.announce.ledger.batch_state import DayCount
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.statistics import KEPT_DAYS, DailyStatistics, DayCount, read_days
+from tidings.announce.ledger.statistics import KEPT_DAYS, DailyStatistics, read_days
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus
@@ -273,7 +273,7 @@ async def test_days_beyond_those_that_can_be_asked_for_are_deleted(database: Dat
     for days in (0, KEPT_DAYS, 1):
         clock.advance(days * DAY)
         async with database.write() as connection:
-            await statistics.add(connection, DayCounts(tried=1), day=clock.now().date().isoformat())
+            await statistics.add(connection, DayCount(1), day=clock.now().date().isoformat())
             await statistics.purge(connection, today=clock.now().date())
     last = clock.now().date()
     kept = await read_days(database, today=last, days=KEPT_DAYS + 2)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.web.api_stage import BING_KEY, KEY, ApiStage, hold, open_api
-from tidings.announce.ledger.batch_state import DayCounts
+from tidings.announce.ledger.batch_state import DayCount
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DailyStatistics
 from tidings.sandbox.engines.bing import INVALID_API_KEY
@@ -162,7 +162,7 @@ async def test_days_without_work_are_reported_too_the_oldest_first(api: ApiStage
     database = api.installation.database
     async with database.write() as connection:
         for number, channel, total in ((1, Channel.INDEXNOW, 5), (2, Channel.INDEXNOW, 7), (2, Channel.BING, 3)):
-            counts = DayCounts(tried=total, taken=total - 1)
+            counts = DayCount(total, total - 1)
             await DailyStatistics(database, site=number, channel=channel).add(connection, counts, day=days[0])
     nothing = {"total": 0, "successful": 0}
     assert await api.read("/api/stats/daily?days=3") == {

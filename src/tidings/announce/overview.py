@@ -33,8 +33,9 @@ from tidings.announce.channels.broken_engines import broken_engines
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.channels.quota.site_columns import join_quota, read_quota
+from tidings.announce.ledger.batch_state import DayCount
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.statistics import DayCount, daily_stats
+from tidings.announce.ledger.statistics import daily_stats
 from tidings.announce.schedule.table import EVERYTHING, schedules
 from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX
 from tidings.announce.site.table import select_count, sites

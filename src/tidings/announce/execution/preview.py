@@ -29,7 +29,7 @@ async def preview(
 ) -> Report:
     """Call `on_page` for every page that waits in the outbox, then for every due page of the site, or of `pages`."""
     report = Report(site=site.id, host=site.host, looked_up=True)
-    recorder = Recorder.open(announcer.database, site=site.number, channel=Channel.INDEXNOW, execution=0)
+    recorder = Recorder(announcer.database, site=site.number, channel=Channel.INDEXNOW, execution=0)
     crawl = announcer.make_crawl(site, stop=stop) if pages is None else pages
     # Pages that left the sitemap are known only once a crawl has been saved.
     reading = replace(site, announce_removed=False)

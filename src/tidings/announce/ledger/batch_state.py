@@ -8,16 +8,16 @@ from tidings.announce.ledger.packing import make_bits
 
 
 @dataclass(frozen=True, slots=True)
-class DayCounts:
-    """Pages of one UTC day that were not counted on it before."""
+class DayCount:
+    """Different pages of a channel on one UTC day."""
 
-    # Pages that were sent to an engine.
-    tried: int = 0
-    # Pages that an engine took.
-    taken: int = 0
+    # Pages that were tried.
+    total: int = 0
+    # Those of them that at least one engine took.
+    successful: int = 0
 
-    def __add__(self, other: "DayCounts") -> "DayCounts":
-        return DayCounts(self.tried + other.tried, self.taken + other.taken)
+    def __add__(self, other: "DayCount") -> "DayCount":
+        return DayCount(self.total + other.total, self.successful + other.successful)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,18 @@ class BatchState:
     created_in: int
     created_at: int
 
-    def count_tried(self, positions: Sequence[int], *, day: str) -> tuple["BatchState", DayCounts]:
+    def count_tried(self, positions: Sequence[int], *, day: str) -> tuple["BatchState", DayCount]:
         """The state after these pages were tried on `day`, and those not counted on it before."""
         state = self if self.day == day else self.begin_day(day)
         pages = make_bits(positions)
-        counts = DayCounts(tried=(pages & ~state.tried).bit_count())
+        counts = DayCount((pages & ~state.tried).bit_count())
         return replace(state, tried=state.tried | pages), counts
 
-    def count_taken(self, positions: Sequence[int], *, day: str) -> tuple["BatchState", DayCounts]:
+    def count_taken(self, positions: Sequence[int], *, day: str) -> tuple["BatchState", DayCount]:
         """The same for pages that an engine took, which are entered now."""
         state, counts = self.count_tried(positions, day=day)
         pages = make_bits(positions)
-        counts = replace(counts, taken=(pages & ~state.taken).bit_count())
+        counts = replace(counts, successful=(pages & ~state.taken).bit_count())
         return replace(state, taken=state.taken | pages, entered=state.entered | pages), counts
 
     def begin_day(self, day: str) -> "BatchState":

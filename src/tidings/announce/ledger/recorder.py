@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import PageKeys
-from tidings.announce.ledger.batch_state import BatchState, DayCounts, name_day
+from tidings.announce.ledger.batch_state import BatchState, DayCount, name_day
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.ledger.outbox import ClaimedPages, Outbox, Segment
 from tidings.announce.ledger.packing import list_positions, make_bits
@@ -51,41 +51,27 @@ class TakenCount:
         return TakenCount(self.pages + other.pages, self.resent + other.resent)
 
 
-@dataclass(frozen=True, slots=True)
 class Recorder:
     """The tables of one site and channel, as one execution writes to them."""
 
-    channel: Channel
-    # The execution's id.
-    execution: int
-    taken: TakenPages
-    ledger: Ledger
-    outbox: Outbox
-    seen_pages: SeenPages
-    statistics: DailyStatistics
-    indexnow: Ledger
-
-    @classmethod
-    def open(
-        cls, database: Database, *, site: int, channel: Channel, execution: int, taken: TakenPages | None = None
-    ) -> "Recorder":
-        """`taken` is shared by all recorders of an execution."""
-        return cls(
-            channel,
-            execution,
-            taken or TakenPages(),
-            Ledger(database, site=site, channel=channel),
-            Outbox(database, site=site, channel=channel, execution=execution),
-            SeenPages(database, site=site, execution=execution),
-            DailyStatistics(database, site=site, channel=channel),
-            Ledger(database, site=site, channel=Channel.INDEXNOW),
-        )
+    def __init__(
+        self, database: Database, *, site: int, channel: Channel, execution: int, taken: TakenPages | None = None
+    ) -> None:
+        """`execution`: its id. `taken` is shared by all recorders of an execution."""
+        self.channel = channel
+        self.execution = execution
+        self.taken = taken or TakenPages()
+        self.ledger = Ledger(database, site=site, channel=channel)
+        self.outbox = Outbox(database, site=site, channel=channel, execution=execution)
+        self.seen_pages = SeenPages(database, site=site, execution=execution)
+        self.statistics = DailyStatistics(database, site=site, channel=channel)
+        self.indexnow = Ledger(database, site=site, channel=Channel.INDEXNOW)
 
     async def record_taken(
         self, connection: AsyncConnection, claimed: ClaimedPages, *, start: int, stop: int, at: datetime
     ) -> TakenCount:
         """An engine took the pages from `start` to `stop`. Returns how many none took before in this execution."""
-        counts, day, newly_taken = DayCounts(), name_day(at), TakenCount()
+        counts, day, newly_taken = DayCount(), name_day(at), TakenCount()
         for segment, first in claimed.locate(start, stop):
             pages = claimed.keys.cut(first, first + len(segment.positions))
             state = await self._read_state(connection, segment, pages, at=at)
@@ -131,7 +117,7 @@ class Recorder:
 
         `verdict` is the name of the engine's verdict, so that people see what to do.
         """
-        counts, day, untaken = DayCounts(), name_day(at), 0
+        counts, day, untaken = DayCount(), name_day(at), 0
         for segment, first in claimed.locate(start, stop):
             pages = claimed.keys.cut(first, first + len(segment.positions))
             state = await self._read_state(connection, segment, pages, at=at)

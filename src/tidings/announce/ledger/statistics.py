@@ -4,13 +4,12 @@ The table holds sums, of each site and, as site 0, of all sites together. A page
 however many engines it is tried: the outbox and the ledger know what was counted already (see `recorder`).
 """
 
-from dataclasses import dataclass
 from datetime import date, timedelta
 
 from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, Text, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.ledger.batch_state import DayCounts
+from tidings.announce.ledger.batch_state import DayCount
 from tidings.announce.ledger.ledger import Channel
 from tidings.core.db.database import Database, metadata
 
@@ -34,16 +33,6 @@ daily_stats = Table(
 _columns = daily_stats.c
 
 
-@dataclass(frozen=True, slots=True)
-class DayCount:
-    """One day's statistics of a channel."""
-
-    # Different pages that were tried.
-    total: int = 0
-    # Those of them that at least one engine took.
-    successful: int = 0
-
-
 class DailyStatistics:
     """The statistics of one site and channel. All writes happen in the caller's transaction."""
 
@@ -51,9 +40,9 @@ class DailyStatistics:
         self._database = database
         self._names = {"site": site, "channel": channel.value}
 
-    async def add(self, connection: AsyncConnection, counts: DayCounts, *, day: str) -> None:
+    async def add(self, connection: AsyncConnection, counts: DayCount, *, day: str) -> None:
         """Add pages that were not counted on this day before."""
-        if not counts.tried and not counts.taken:
+        if not counts.total and not counts.successful:
             return
         insert = self._database.insert(daily_stats)
         statement = insert.on_conflict_do_update(
@@ -63,7 +52,7 @@ class DailyStatistics:
                 "successful": _columns.successful + insert.excluded.successful,
             },
         )
-        row = {"day": day, "total": counts.tried, "successful": counts.taken, **self._names}
+        row = {"day": day, "total": counts.total, "successful": counts.successful, **self._names}
         # The row of all sites last: its lock is then held for a short time only.
         for each in (row, {**row, "site": EVERYTHING}):
             await connection.execute(statement, each)

@@ -12,8 +12,9 @@ from markupsafe import Markup
 
 from tidings.announce.channels.quota.kinds import find_kind
 from tidings.announce.channels.quota.quota import QuotaState
+from tidings.announce.ledger.batch_state import DayCount
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.statistics import DayCount, read_days
+from tidings.announce.ledger.statistics import read_days
 from tidings.announce.overview import (
     DAYS,
     NEEDS_ATTENTION,

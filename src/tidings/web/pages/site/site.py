@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from tidings.announce.channels.google.submissions import SitemapSubmissions
-from tidings.announce.ledger.statistics import DayCount
+from tidings.announce.ledger.batch_state import DayCount
 from tidings.announce.overview import DAYS, SiteSummary
 from tidings.announce.page_check.settings import PageCheckMode
 from tidings.announce.site.check import check_site
