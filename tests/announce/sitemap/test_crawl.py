@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import FakeClock
 from tidings.announce.site.site import make_site
 from tidings.announce.sitemap.crawl import Crawl
-from tidings.announce.sitemap.events import FileRead, Remembered
+from tidings.announce.sitemap.events import FileRead
 from tidings.announce.sitemap.other_hosts import OTHER_HOST_PAUSE
 from tidings.core.db.database import Database
 from tidings.core.net.client import GuardedClient
@@ -32,10 +32,6 @@ def make_child(site: SandboxSite) -> str:
     return f"<urlset><url><loc>{site.url(1)}</loc></url></urlset>"
 
 
-async def recall_nothing(_: str) -> Remembered | None:
-    return None
-
-
 async def read_all(
     own: SandboxSite, *, client: GuardedClient, clock: FakeClock, more: Sequence[str] = (), **limits: Any
 ) -> Crawl:
@@ -46,7 +42,6 @@ async def read_all(
         clock=clock,
         policy=RetryPolicy(retries=0),
         stop=Stop(clock=clock),
-        recall=recall_nothing,
         **limits,
     )
     assert [event async for event in crawl.events() if isinstance(event, FileRead)]

@@ -16,7 +16,6 @@ from tidings.announce.sitemap.events import (
     CrawlEvent,
     FileDropped,
     FileRead,
-    FileRestarted,
     FileUnchanged,
     PagesRead,
     SitemapFile,
@@ -121,7 +120,7 @@ class DueFinder:
             case FileUnchanged(file, pages):
                 self.unchanged.append(file.url)
                 self._unchanged_pages += pages
-            case FileRestarted() | FileDropped():
+            case FileDropped():
                 self._take_back()
                 self._forget_file()
         return None

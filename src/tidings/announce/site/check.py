@@ -9,7 +9,7 @@ from datetime import timedelta
 from tidings.announce.due.pages import Dropped, PageFilter
 from tidings.announce.site.site import Site
 from tidings.announce.sitemap.crawl import Crawl
-from tidings.announce.sitemap.events import PagesRead, Remembered
+from tidings.announce.sitemap.events import PagesRead
 from tidings.core.clock import Clock
 from tidings.core.net.client import Answer, FetchError, GuardedClient
 from tidings.core.net.retry import RetryPolicy
@@ -90,7 +90,6 @@ async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> S
         clock=clock,
         policy=RetryPolicy(retries=0),
         stop=Stop(clock=clock),
-        recall=_recall_nothing,
     )
     pages = PageFilter(site)
     async with aclosing(crawl.events()) as events:
@@ -112,7 +111,3 @@ def explain_emptiness(dropped: Dropped, *, host: str) -> tuple[str, str]:
         advice = "Check that host and sitemap belong together (www. or not, the port, the key file's folder)."
         return f"none of its URLs is of {host}", advice
     return "it lists no pages that can be announced", "Open the address in a browser and look at it."
-
-
-async def _recall_nothing(_: str) -> Remembered | None:
-    return None

@@ -10,7 +10,6 @@ from tidings.announce.sitemap.events import (
     CrawlResult,
     FileDropped,
     FileRead,
-    FileRestarted,
     FileUnchanged,
     PagesRead,
     Pairs,
@@ -63,7 +62,7 @@ class Crawl:
         clock: Clock,
         policy: RetryPolicy,
         stop: Stop,
-        recall: Recall,
+        recall: Recall | None = None,
         local: LocalSitemaps | None = None,
         pace: Pace | None = None,
         most_files: int = MOST_FILES,
@@ -151,7 +150,7 @@ class Crawl:
                 if delay is None:
                     # The message of this error names the URL.
                     self.result.add_trouble(str(error))
-                    yield self._drop(file, str(error), children)
+                    yield _drop(file, children)
                     return
                 _log.warning(
                     "sitemap.retry",
@@ -159,23 +158,17 @@ class Crawl:
                     retry=f"retry {retry}/{self._policy.retries}",
                     reason=str(error),
                 )
-                children.clear()
-                yield FileRestarted(file)
+                yield _drop(file, children)
                 await self._stop.sleep(delay)
             except RefusedSitemapError as error:
                 self.result.add_trouble(f"{file}: {error}")
-                yield self._drop(file, str(error), children)
+                yield _drop(file, children)
                 return
             else:
                 return
 
-    def _drop(self, file: SitemapFile, reason: str, children: Pairs) -> FileDropped:
-        children.clear()
-        file.fault = reason
-        return FileDropped(file)
-
     async def _fetch(self, file: SitemapFile, children: Pairs) -> AsyncIterator[CrawlEvent]:
-        remembered = await self._recall(file.url)
+        remembered = None if self._recall is None else await self._recall(file.url)
         file.fetched_at = to_milliseconds(self._clock.now())
         async with self._open(file.url, headers=_make_headers(remembered)) as answer:
             if answer.status == 304 and remembered is not None:
@@ -237,6 +230,11 @@ class Crawl:
         urls = [loc.decode(errors="replace") for loc, _ in children[:MOST_CHILDREN]]
         # A robots.txt is not submitted, but each sitemap that it names.
         return [SitemapFile(url, depth=file.depth + 1, feed=file.feed or url) for url in urls]
+
+
+def _drop(file: SitemapFile, children: Pairs) -> FileDropped:
+    children.clear()
+    return FileDropped(file)
 
 
 def _make_headers(remembered: Remembered | None) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The values of a crawl: files and their validators, events, and the result. Pure, except that trouble is logged.
 
-The pages of a file may be used after its `FileRead`. Until then the file may be refused (`FileDropped`) or start again
-after a lost connection (`FileRestarted`), and its pages so far do not count.
+The pages of a file may be used after its `FileRead`. Until then the file may be refused, or start again after a lost
+connection (`FileDropped`), and its pages so far do not count.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -71,7 +71,7 @@ class SitemapFile:
     too_long: int = 0
     # Whether it lists pages, not sitemaps. Known at its end.
     lists_pages: bool = False
-    # Why it was not used, or not read to its end.
+    # Why it was not read to its end.
     fault: str | None = None
 
     def __str__(self) -> str:
@@ -102,20 +102,13 @@ class FileUnchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class FileRestarted:
-    """The file starts again after a failure. Its pages so far do not count."""
-
-    file: SitemapFile
-
-
-@dataclass(frozen=True, slots=True)
 class FileDropped:
-    """No page of this file is used. Its `fault` is the reason."""
+    """The pages of this file so far do not count: it is refused, or starts again after a failure."""
 
     file: SitemapFile
 
 
-CrawlEvent = PagesRead | FileRead | FileUnchanged | FileRestarted | FileDropped
+CrawlEvent = PagesRead | FileRead | FileUnchanged | FileDropped
 
 
 @dataclass(slots=True)
