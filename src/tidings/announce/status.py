@@ -6,7 +6,7 @@ key may have been refused, or rests.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NotRequired, cast
@@ -16,18 +16,13 @@ from typing_extensions import TypedDict
 
 from tidings.announce.channels.broken_engines import BrokenEngines, broken_engines
 from tidings.announce.channels.google.submissions import SitemapSubmission, SitemapSubmissions, SubmissionJson
-from tidings.announce.channels.quota.channel_status import (
-    ChannelJson,
-    ChannelQuotaJson,
-    ChannelStatus,
-    add_trouble,
-    select_last_submission,
-)
-from tidings.announce.channels.quota.key_cooldowns import key_rests
+from tidings.announce.channels.quota.key_cooldowns import KeyRests, key_rests
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind
+from tidings.announce.channels.quota.quota import QuotaState, channel_quota
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.channels.quota.site_columns import join_quota, read_quota
-from tidings.announce.execution.report_json import ReportJson
+from tidings.announce.execution.report import describe_quota
+from tidings.announce.execution.report_json import QuotaJson, ReportJson
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import EVERYTHING, ScheduleState, read_state, schedules
@@ -44,6 +39,51 @@ class SiteState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     BROKEN = "broken"
+
+
+class ChannelJson(TypedDict):
+    """A channel that is off has no other field."""
+
+    enabled: bool
+    todayQuotaUsed: NotRequired[int]
+    todayQuotaRemaining: NotRequired[int]
+    lastSubmission: NotRequired[str | None]
+
+
+class ChannelQuotaJson(QuotaJson):
+    """The whole quota, with the reason why nothing is sent."""
+
+    switchedOff: bool  # noqa: N815 - the API's name
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatus:
+    """The status of one channel."""
+
+    # None: the channel is off.
+    quota: QuotaState | None = None
+    last_submission: datetime | None = None
+    # It needs a person.
+    broken: bool = False
+    # Why nothing is sent.
+    reason: str | None = None
+
+    def to_json(self) -> ChannelJson:
+        if self.quota is None:
+            return {"enabled": False}
+        return {
+            "enabled": True,
+            "todayQuotaUsed": self.quota.used,
+            "todayQuotaRemaining": self.quota.remaining,
+            "lastSubmission": None if self.last_submission is None else to_text(self.last_submission),
+        }
+
+    def describe_quota(self) -> ChannelQuotaJson | None:
+        """None where the channel is off."""
+        if self.quota is None:
+            return None
+        return {**describe_quota(self.quota), "switchedOff": self.broken, "reason": self.reason}
 
 
 class ExecutionJson(TypedDict):
@@ -134,8 +174,9 @@ async def read_overview(
         if site is None:
             return None
         for kind in RANKED_KINDS:
-            known = channels[kind.channel]
-            channels[kind.channel] = await add_trouble(known, site, kind, database=database, now=now)
+            if channels[kind.channel].quota is not None:
+                broken, reason = await _find_trouble(site, kind, database=database, now=now)
+                channels[kind.channel] = replace(channels[kind.channel], broken=broken, reason=reason)
         refusal = await _find_refusal(site, database=database)
     recent = [read_record(each) for each in rows if each.public_id is not None]
     current = next((record for record in recent if record.status is ExecutionStatus.RUNNING), None)
@@ -179,10 +220,20 @@ def _select_status() -> Select[Any]:
     )
     for kind in RANKED_KINDS:
         tables, quota = join_quota(tables, kind, day=bindparam(f"{kind.channel}_day"))
-        last = select_last_submission(sites.c.number, kind.channel).scalar_subquery()
-        columns += [*quota, last.label(f"{kind.channel}_last")]
+        columns += [*quota, _select_last_submission(kind.channel).scalar_subquery().label(f"{kind.channel}_last")]
     there = and_(sites.c.removed_at.is_(None), sites.c.id == bindparam("site_id"))
     return select(*columns).select_from(tables).where(there).order_by(executions.c.id.desc())
+
+
+def _select_last_submission(channel: Channel) -> Select[Any]:
+    """When the site was last submitted. Only the latest day is read, because it has the latest submission."""
+    columns = channel_quota.c
+    return (
+        select(columns.submitted_at)
+        .where(columns.site == sites.c.number, columns.channel == channel.value, columns.submitted_at.is_not(None))
+        .order_by(columns.day.desc())
+        .limit(1)
+    )
 
 
 _STATUS = _select_status()
@@ -195,6 +246,15 @@ def _read_channel(row: Any, kind: RankedKind, *, now: datetime) -> ChannelStatus
         return ChannelStatus()
     quota = read_quota(row, kind, settings, day=kind.find_day(now))
     return ChannelStatus(quota, read_timestamp(getattr(row, f"{kind.channel}_last")))
+
+
+async def _find_trouble(site: Site, kind: RankedKind, *, database: Database, now: datetime) -> tuple[bool, str | None]:
+    """Whether the channel needs a person, and why nothing is sent: its key is refused, or rests."""
+    if broken := await BrokenEngines(database, site=site, channel=kind.channel).list_broken():
+        return True, f"switched off since {to_text(broken[0].since)}: {broken[0].reason}"
+    if rest := await KeyRests(database).find(kind.pick(site).require_key(), now=now):
+        return False, f"the key rests until {to_text(rest.until)}: {rest.reason}"
+    return False, None
 
 
 async def _find_refusal(site: Site, *, database: Database) -> str | None:
