@@ -1,15 +1,17 @@
 """The meaning of an engine's answer, in the same terms for every channel, and the exchange of one request."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from tidings.core.clock import Clock
 from tidings.core.net.addresses import escape_text
-from tidings.core.net.client import Answer, GuardedClient
-from tidings.core.net.retry import Trouble
+from tidings.core.net.client import Answer, FetchError, FetchTimeoutError, GuardedClient
+from tidings.core.net.retry import RetryPolicy, Trouble, parse_retry_after
 from tidings.core.secrets.secret import Secret
+from tidings.core.stop import Stop
 
 REQUEST_TIMEOUT = timedelta(seconds=30)
 LONGEST_ANSWER = 65_536
@@ -98,29 +100,62 @@ class ChannelRequest:
 
 
 async def exchange(
-    request: ChannelRequest, *, client: GuardedClient, clock: Clock, url_limit: int, longest: int = LONGEST_ANSWER
-) -> Answer:
-    """Send a request and read the start of its answer, up to `longest` bytes. Raises FetchError."""
+    request: ChannelRequest,
+    *,
+    client: GuardedClient,
+    clock: Clock,
+    url_limit: int,
+    judge_failure: Callable[[FetchError], Outcome],
+    longest: int = LONGEST_ANSWER,
+) -> Answer | Outcome:
+    """Send a request and read the start of its answer, up to `longest` bytes. Without an answer, returns the outcome
+    by `judge_failure`.
+    """
     started = clock.monotonic()
-    async with client.stream(
-        request.method,
-        request.url,
-        headers=request.headers,
-        body=request.body,
-        timeout=REQUEST_TIMEOUT,
-        url_limit=url_limit,
-        before_sending=request.before_sending,
-    ) as stream:
-        # The status decides; the start of a long body is enough.
-        body = await stream.read_start(longest)
+    try:
+        async with client.stream(
+            request.method,
+            request.url,
+            headers=request.headers,
+            body=request.body,
+            timeout=REQUEST_TIMEOUT,
+            url_limit=url_limit,
+            before_sending=request.before_sending,
+        ) as stream:
+            # The status decides; the start of a long body is enough.
+            body = await stream.read_start(longest)
+            elapsed = timedelta(seconds=clock.monotonic() - started)
+            return Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=body)
+    except FetchError as error:
         elapsed = timedelta(seconds=clock.monotonic() - started)
-        return Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=body)
+        return replace(judge_failure(error), elapsed=elapsed, timed_out=isinstance(error, FetchTimeoutError))
 
 
-def clean_text(text: str) -> str:
-    """An engine's words on one line, without control characters."""
-    return escape_text(" ".join(text.split()))
+def make_outcome(
+    answer: Answer, verdict: Verdict, *parts: str | None, advice: str, now: datetime, **details: Any
+) -> Outcome:
+    """The outcome of an answer with this verdict; `parts` are the words of its reason."""
+    found = ": ".join(part for part in parts if part)
+    return Outcome(
+        verdict,
+        f"HTTP {answer.status}" + (f": {found}" if found else ""),
+        advice,
+        status=answer.status,
+        elapsed=answer.elapsed,
+        retry_after=parse_retry_after(answer.headers.get("Retry-After"), now=now),
+        **details,
+    )
 
 
-def shorten_text(text: str) -> str:
-    return text[:_LONGEST_DETAIL]
+def find_delay(outcome: Outcome, *, retry: int, policy: RetryPolicy, stop: Stop) -> timedelta | None:
+    """The wait before retry number `retry` (from 1); None: there is none, or no time for it."""
+    trouble = TROUBLES.get(outcome.verdict)
+    if trouble is None:
+        return None
+    delay = policy.next_delay(trouble, retry=retry, asked_for=outcome.retry_after)
+    return delay if delay is not None and stop.has_time_for(delay) else None
+
+
+def clean_detail(text: str) -> str:
+    """An engine's words for a reason: the start of them, on one line, without control characters."""
+    return escape_text(" ".join(text.split()))[:_LONGEST_DETAIL]

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict, clean_text, shorten_text
+from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict, clean_detail
 from tidings.announce.channels.google.answers import ADVICE, CHECK_CREDENTIALS, judge_google
 from tidings.announce.channels.quota.api import ChannelApi, hide_secrets, read_document
 from tidings.announce.site.google_settings import GoogleSettings, ServiceAccount
@@ -124,7 +124,7 @@ def judge_token(answer: Answer) -> Outcome:
         return Outcome(Verdict.ACCEPTED, "HTTP 200", status=200, elapsed=answer.elapsed)
     document = read_document(answer.body) or {}
     words = [str(document[name]) for name in ("error", "error_description") if isinstance(document.get(name), str)]
-    message = shorten_text(clean_text(": ".join(words))) or None
+    message = clean_detail(": ".join(words)) or None
     verdict = Verdict.REFUSED
     if answer.status == 429:
         verdict = Verdict.RATE_LIMITED

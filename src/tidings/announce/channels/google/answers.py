@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from tidings.announce.channels.answer import Outcome, Verdict
-from tidings.announce.channels.quota.api import clean_detail, judge_error, make_advice, read_document
+from tidings.announce.channels.answer import Outcome, Verdict, clean_detail, make_outcome
+from tidings.announce.channels.quota.api import make_advice, read_document
 from tidings.core.net.client import Answer
 
 ADVICE = make_advice("Google", midnight="Pacific time", setting="GOOGLE_API_BASE") | {
@@ -34,7 +34,7 @@ def judge_google(answer: Answer, *, now: datetime) -> Outcome:
     else:
         message = _clean(answer.body.decode(errors="replace"))
     verdict = _classify(answer.status, code=code, message=message, is_google=isinstance(error, dict))
-    return judge_error(answer, verdict, message, advice=ADVICE, now=now, code=code, message=message)
+    return make_outcome(answer, verdict, message, advice=ADVICE[verdict], now=now, code=code, message=message)
 
 
 def _find_code(error: dict[str, Any]) -> str | None:

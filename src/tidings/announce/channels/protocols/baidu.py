@@ -11,14 +11,19 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote
 
-from tidings.announce.channels.answer import LONGEST_ANSWER, ChannelRequest, Outcome, Verdict
+from tidings.announce.channels.answer import (
+    LONGEST_ANSWER,
+    ChannelRequest,
+    Outcome,
+    Verdict,
+    clean_detail,
+    make_outcome,
+)
 from tidings.announce.channels.channel import SendingLimits
 from tidings.announce.channels.quota.api import (
     CLOSED_AT_ONCE,
     ChannelApi,
-    clean_detail,
     hide_secrets,
-    judge_error,
     make_advice,
     read_document,
 )
@@ -105,7 +110,7 @@ def judge_answer(answer: Answer, *, sent: Sequence[str], now: datetime) -> Outco
         message = clean_detail(str(document.get("message", ""))) or None
     verdict = _classify(int(code) if code and code.isdigit() and len(code) == 3 else answer.status, message, code)
     words = (code and f"error {code}", message)
-    return judge_error(answer, verdict, *words, advice=_ADVICE, now=now, code=code, message=message)
+    return make_outcome(answer, verdict, *words, advice=_ADVICE[verdict], now=now, code=code, message=message)
 
 
 def _judge_success(answer: Answer, document: Mapping[str, Any], *, sent: Sequence[str]) -> Outcome:

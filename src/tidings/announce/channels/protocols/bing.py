@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
+from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict, clean_detail, make_outcome
 from tidings.announce.channels.channel import SendingLimits
 from tidings.announce.channels.protocols.indexnow import encode_component
 from tidings.announce.channels.quota.api import (
     CLOSED_AT_ONCE,
     ChannelApi,
-    clean_detail,
     hide_secrets,
-    judge_error,
     make_advice,
     read_document,
 )
@@ -148,7 +146,9 @@ def judge_answer(answer: Answer, *, now: datetime) -> Outcome:
         words = " ".join(_CONSTANTS.findall(words))
     verdict, numbers = _classify(answer.status, words)
     parts = () if verdict is Verdict.ACCEPTED else (code and f"ErrorCode {code}", message)
-    return judge_error(answer, verdict, *parts, advice=_ADVICE, now=now, code=code, message=message, **numbers)
+    return make_outcome(
+        answer, verdict, *parts, advice=_ADVICE[verdict], now=now, code=code, message=message, **numbers
+    )
 
 
 def _classify(status: int, words: str) -> tuple[Verdict, dict[str, int]]:

@@ -3,18 +3,17 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from urllib.parse import quote
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict, clean_text, exchange, shorten_text
+from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict, clean_detail, exchange, make_outcome
 from tidings.announce.channels.channel import Reservation, SendingLimits
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine, Site, SubmitMethod
 from tidings.core.clock import Clock
-from tidings.core.net.client import Answer, FetchError, FetchTimeoutError, GuardedClient, NetworkError
-from tidings.core.net.retry import parse_retry_after
+from tidings.core.net.client import Answer, FetchError, GuardedClient, NetworkError
 from tidings.core.secrets.secret import Secret
 
 ROTATE_KEY = "Rotate the key: make a new one, put its file on the site, and enter it in the site's settings."
@@ -112,37 +111,28 @@ def encode_component(value: str) -> str:
 
 async def submit(request: ChannelRequest, *, key: Secret, client: GuardedClient, clock: Clock) -> Outcome:
     """Send one request and judge the answer; a lost connection is judged too. Nothing is retried here."""
-    started = clock.monotonic()
-    try:
-        answer = await exchange(request, client=client, clock=clock, url_limit=LONGEST_REQUEST)
-    except NetworkError as error:
-        elapsed = timedelta(seconds=clock.monotonic() - started)
-        timed_out = isinstance(error, FetchTimeoutError)
-        advice = "Check that the engine can be reached."
-        return Outcome(Verdict.UNAVAILABLE, str(error), advice, elapsed=elapsed, timed_out=timed_out)
-    except FetchError as error:
-        return Outcome(Verdict.REFUSED, str(error), "Check the engine's address.")
-    return judge_answer(_hide_key(answer, key), now=clock.now())
+    answer = await exchange(
+        request, client=client, clock=clock, url_limit=LONGEST_REQUEST, judge_failure=_judge_failure
+    )
+    if isinstance(answer, Outcome):
+        return answer
+    # Engines repeat a refused key in their answer, which is stored and shown.
+    shown = replace(answer, body=answer.body.replace(key.reveal().encode(), key.hint.encode()))
+    return judge_answer(shown, now=clock.now())
 
 
-def _hide_key(answer: Answer, key: Secret) -> Answer:
-    """Remove the key: engines repeat a refused key in their answer, which is stored and shown."""
-    return replace(answer, body=answer.body.replace(key.reveal().encode(), key.hint.encode()))
+def _judge_failure(error: FetchError) -> Outcome:
+    if isinstance(error, NetworkError):
+        return Outcome(Verdict.UNAVAILABLE, str(error), "Check that the engine can be reached.")
+    return Outcome(Verdict.REFUSED, str(error), "Check the engine's address.")
 
 
 def judge_answer(answer: Answer, *, now: datetime) -> Outcome:
     """Classify an engine's answer."""
-    whole = clean_text(answer.body.decode(errors="replace"))
-    verdict, advice = _classify(answer.status, whole)
-    detail = shorten_text(whole)
-    return Outcome(
-        verdict=verdict,
-        reason=f"HTTP {answer.status}" + (f": {detail}" if detail and verdict is not Verdict.ACCEPTED else ""),
-        advice=advice,
-        status=answer.status,
-        elapsed=answer.elapsed,
-        retry_after=parse_retry_after(answer.headers.get("Retry-After"), now=now),
-    )
+    text = answer.body.decode(errors="replace")
+    verdict, advice = _classify(answer.status, text)
+    detail = None if verdict is Verdict.ACCEPTED else clean_detail(text)
+    return make_outcome(answer, verdict, detail, advice=advice, now=now)
 
 
 def _classify(status: int, detail: str) -> tuple[Verdict, str]:

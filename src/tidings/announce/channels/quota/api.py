@@ -1,25 +1,15 @@
-"""The common part of the APIs of channels with a quota: sending a request, classifying a failed one, building an
-outcome, and advice."""
+"""The common part of the APIs of channels with a quota: sending a request, classifying a failed one, and advice."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from tidings.announce.channels.answer import (
-    LONGEST_ANSWER,
-    ChannelRequest,
-    Outcome,
-    Verdict,
-    clean_text,
-    exchange,
-    shorten_text,
-)
+from tidings.announce.channels.answer import LONGEST_ANSWER, ChannelRequest, Outcome, Verdict, exchange
 from tidings.announce.site.site import find_origin
 from tidings.core.clock import Clock
-from tidings.core.net.client import Answer, FetchError, FetchTimeoutError, GuardedClient, NetworkError
-from tidings.core.net.retry import parse_retry_after
+from tidings.core.net.client import Answer, FetchError, GuardedClient, NetworkError
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 
@@ -33,11 +23,6 @@ CLOSED_AT_ONCE = {
     Verdict.QUOTA_FULL: 1,
     Verdict.FORBIDDEN: 1,
 }
-
-
-def clean_detail(text: str) -> str:
-    """An engine's words for a reason."""
-    return shorten_text(clean_text(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +43,14 @@ class ChannelApi:
         self, request: ChannelRequest, *, advice: Mapping[Verdict, str], longest: int = LONGEST_ANSWER
     ) -> Answer | Outcome:
         """Send a request. Returns its answer, or the outcome if none came."""
-        started = self.clock.monotonic()
-        try:
-            return await exchange(
-                request, client=self.client, clock=self.clock, url_limit=LONGEST_REQUEST, longest=longest
-            )
-        except FetchError as error:
-            elapsed = timedelta(seconds=self.clock.monotonic() - started)
-            return _judge_failure(error, advice=advice, elapsed=elapsed)
+        return await exchange(
+            request,
+            client=self.client,
+            clock=self.clock,
+            url_limit=LONGEST_REQUEST,
+            judge_failure=partial(_judge_failure, advice=advice),
+            longest=longest,
+        )
 
 
 def hide_secrets(answer: Answer, *secrets: Secret) -> Answer:
@@ -74,31 +59,14 @@ def hide_secrets(answer: Answer, *secrets: Secret) -> Answer:
     return replace(answer, body=text.encode())
 
 
-def judge_error(
-    answer: Answer, verdict: Verdict, *parts: str | None, advice: Mapping[Verdict, str], now: datetime, **details: Any
-) -> Outcome:
-    """The outcome of an answer with this verdict; `parts` are the words of its reason."""
-    found = ": ".join(part for part in parts if part)
-    return Outcome(
-        verdict,
-        f"HTTP {answer.status}" + (f": {found}" if found else ""),
-        advice[verdict],
-        status=answer.status,
-        elapsed=answer.elapsed,
-        retry_after=parse_retry_after(answer.headers.get("Retry-After"), now=now),
-        **details,
-    )
-
-
-def _judge_failure(error: FetchError, *, advice: Mapping[Verdict, str], elapsed: timedelta) -> Outcome:
+def _judge_failure(error: FetchError, *, advice: Mapping[Verdict, str]) -> Outcome:
     """The outcome of a request that got no answer. The reason has no address, because that may hold a key."""
     verdict, reason = Verdict.UNAVAILABLE, error.reason
     if not isinstance(error, NetworkError):
         verdict = Verdict.REFUSED
     elif error.sent:
         verdict, reason = Verdict.UNCERTAIN, f"no answer: {error.reason}"
-    timed_out = isinstance(error, FetchTimeoutError)
-    return Outcome(verdict, reason, advice[verdict], elapsed=elapsed, timed_out=timed_out)
+    return Outcome(verdict, reason, advice[verdict])
 
 
 def make_advice(name: str, *, midnight: str, setting: str) -> dict[Verdict, str]:
