@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, Text, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -61,13 +60,9 @@ class BrokenEngines:
 
     async def mark(self, connection: AsyncConnection, engine: str, *, reason: str, at: int) -> None:
         """Record that this engine refuses the present key. `at` is in milliseconds."""
-        values: dict[str, Any] = {"key_fingerprint": self._fingerprint, "reason": reason, "since": at}
-        statement = (
-            self._database.insert(broken_engines)
-            .values(site=self._site.number, channel=self._channel.value, engine=engine, **values)
-            .on_conflict_do_update(index_elements=["site", "channel", "engine"], set_=values)
-        )
-        await connection.execute(statement)
+        key = {"site": self._site.number, "channel": self._channel.value, "engine": engine}
+        values = {"key_fingerprint": self._fingerprint, "reason": reason, "since": at}
+        await self._database.store(connection, broken_engines, key=key, values=values)
 
     async def free(self, connection: AsyncConnection) -> int:
         """Use them all again, with the same key. Returns how many there were."""

@@ -64,12 +64,8 @@ class SitemapValidators:
             "oldest": oldest,
             "channels": channels,
         }
-        statement = (
-            self._database.insert(sitemap_validators)
-            .values(site=self._site, sitemap=hash_sitemap(file.url), **values)
-            .on_conflict_do_update(index_elements=["site", "sitemap"], set_=values)
-        )
-        await connection.execute(statement)
+        key = {"site": self._site, "sitemap": hash_sitemap(file.url)}
+        await self._database.store(connection, sitemap_validators, key=key, values=values)
 
     async def add_channel(
         self, connection: AsyncConnection, url: str, *, validators: Validators, oldest: int | None, channel: Channel

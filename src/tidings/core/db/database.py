@@ -190,6 +190,13 @@ class Database(ReadableDatabase):
 
         return Insert(table)
 
+    async def store(
+        self, connection: AsyncConnection, table: Table, *, key: Mapping[str, Any], values: Mapping[str, Any]
+    ) -> None:
+        """In the caller's transaction: insert a row, or replace these values of the row with this key."""
+        insert = self.insert(table).values({**key, **values})
+        await connection.execute(insert.on_conflict_do_update(index_elements=list(key), set_=dict(values)))
+
     def insert_new(self, table: Table, *returning: Column[Any]) -> DirectStatement:
         """The INSERT of a table for many rows. An existing row stays as it is, and is not returned."""
         key = (table.name, *(each.name for each in returning))

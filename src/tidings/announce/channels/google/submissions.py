@@ -129,12 +129,8 @@ class SitemapSubmissions:
             "errors": google.errors,
             "failure": submission.failure,
         }
-        statement = (
-            self._database.insert(google_sitemaps)
-            .values(site=self._site, sitemap=submission.sitemap, **values)
-            .on_conflict_do_update(index_elements=["site", "sitemap"], set_=values)
-        )
-        await connection.execute(statement)
+        key = {"site": self._site, "sitemap": submission.sitemap}
+        await self._database.store(connection, google_sitemaps, key=key, values=values)
 
 
 def _read(row: Row[Any]) -> SitemapSubmission:

@@ -46,9 +46,4 @@ class KeyRests:
     async def begin(self, connection: AsyncConnection, key: Secret, *, until: datetime, reason: str) -> None:
         """Let this key rest."""
         values = {"until": to_milliseconds(until), "reason": reason}
-        statement = (
-            self._database.insert(key_rests)
-            .values(key_fingerprint=key.fingerprint, **values)
-            .on_conflict_do_update(index_elements=["key_fingerprint"], set_=values)
-        )
-        await connection.execute(statement)
+        await self._database.store(connection, key_rests, key={"key_fingerprint": key.fingerprint}, values=values)
