@@ -183,6 +183,12 @@ def fail(message: str, *, code: Exit = Exit.BAD_INPUT) -> NoReturn:
     raise typer.Exit(code)
 
 
+def fail_to_read(path: object, error: OSError | str) -> NoReturn:
+    """End the command because this file cannot be read."""
+    reason = error if isinstance(error, str) else translate(error.strerror or "")
+    fail(say("{path} cannot be read: {reason}", path=path, reason=reason))
+
+
 def warn(text: str) -> None:
     """Print a warning that another part of the program wrote."""
     typer.echo(f"tidings: {say('warning: {text}', text=escape_controls(translate(text)))}", err=True)

@@ -18,7 +18,7 @@ from tidings.cli.announce.sites import app
 from tidings.cli.language import label, say, say_rule, translate
 from tidings.cli.options import GroupOption, JsonOption
 from tidings.cli.output import print_answer
-from tidings.cli.session import Exit, Session, command, fail, require_group
+from tidings.cli.session import Exit, Session, command, fail, fail_to_read, require_group
 
 if TYPE_CHECKING:
     from tidings.announce.site.site import Site
@@ -142,7 +142,7 @@ def _read_documents(file: str) -> list[dict[str, Any]]:
     try:
         text = sys.stdin.buffer.read(_LARGEST_FILE + 1) if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        fail(say("{path} cannot be read: {reason}", path=file, reason=translate(error.strerror or "")))
+        fail_to_read(file, error)
     try:
         found = json.loads(text[: _LARGEST_FILE + 1])
         documents = found["sites"] if isinstance(found, dict) else found

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.cli.language import label, say, translate
-from tidings.cli.session import fail
+from tidings.cli.session import fail, fail_to_read
 from tidings.core.clock import parse_duration
 from tidings.core.secrets.escapes import escape_controls
 
@@ -121,7 +121,7 @@ def _find_sitemap(sitemap: str, *, since: timedelta | None, host: str | None) ->
     except RefusedSitemapError as error:
         fail(label(str(path), translate(str(error))))
     except OSError as error:
-        fail(say("{path} cannot be read: {reason}", path=path, reason=translate(error.strerror or "")))
+        fail_to_read(path, error)
     if first is None and host is None:
         fail(say("{path} lists no URLs; --host would say whose sitemap it is", path=path))
     return Source(f"{_find_origin(first or '', host=host)}/{quote(path.name)}", path=path, since=since)
@@ -143,7 +143,7 @@ def _open_list(urls_from: str | None) -> Iterator[IO[bytes] | None]:
         try:
             file = Path(urls_from).open("rb")  # noqa: SIM115 - closed below; only opening it may fail for a person
         except OSError as error:
-            fail(say("{path} cannot be read: {reason}", path=urls_from, reason=translate(error.strerror or "")))
+            fail_to_read(urls_from, error)
         with file:
             yield file
         return
