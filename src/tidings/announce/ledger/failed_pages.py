@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.outbox_tables import batches, deliveries
+from tidings.announce.ledger.outbox_tables import HASHES, batches, deliveries
 from tidings.announce.ledger.packing import decode_pages, list_positions, read_bits, read_numbers
 from tidings.core.clock import from_milliseconds
 from tidings.core.db.database import Database
@@ -70,9 +70,8 @@ class FailedPages:
 
     async def list_hashes(self) -> AsyncIterator[Sequence[int]]:
         """The hashes of all of them, delivery by delivery."""
-        hashes = func.substr(_batch.pages, 1, 8 * _batch.size)
         statement = (
-            select(_delivery.pending, _batch.size, hashes.label("hashes"))
+            select(_delivery.pending, _batch.size, HASHES)
             .join(batches, _batch.id == _delivery.batch)
             .where(*self._ours)
         )

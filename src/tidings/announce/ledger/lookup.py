@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from tidings.announce.due.pages import PageFilter
 from tidings.announce.due.rules import DueRules
 from tidings.announce.ledger.ledger import Channel, Entry, ledger
-from tidings.announce.ledger.outbox_tables import batches, deliveries
+from tidings.announce.ledger.outbox_tables import HASHES, batches, deliveries
 from tidings.announce.ledger.packing import read_bits, read_numbers
 from tidings.announce.site.site import Site
 from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
@@ -125,9 +125,8 @@ async def _find_entries(database: Database, url_hash: int, *, site: int) -> dict
 
 async def _find_deliveries(database: Database, url_hash: int, *, site: int) -> dict[Channel, list[OpenDelivery]]:
     """The deliveries that hold this page, by channel and engine. Reads the hashes of every open batch of the site."""
-    hashes = func.substr(batches.c.pages, 1, 8 * batches.c.size)
     statement = (
-        select(deliveries, batches.c.removed, batches.c.created_at, hashes.label("hashes"))
+        select(deliveries, batches.c.removed, batches.c.created_at, HASHES)
         .join(batches, batches.c.id == deliveries.c.batch)
         .where(deliveries.c.site == site)
         .order_by(deliveries.c.engine, deliveries.c.id)

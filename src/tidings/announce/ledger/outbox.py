@@ -20,7 +20,7 @@ from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import PageKeys, Pages
 from tidings.announce.ledger.batch_state import BatchState, name_day
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.outbox_tables import batches, deliveries
+from tidings.announce.ledger.outbox_tables import HASHES, batches, deliveries
 from tidings.announce.ledger.packing import (
     decode_pages,
     encode_pages,
@@ -154,10 +154,8 @@ class Outbox:
 
     async def _read_open(self, engines: Collection[str], *, after: int) -> Sequence[Any]:
         """The next deliveries by their ids: most outboxes are empty or small, and read in one round trip."""
-        hashes = func.substr(_batch.pages, 1, 8 * _batch.size)
         statement = (
-            select(_delivery.id, _delivery.engine, _delivery.pending, _batch.size, _batch.removed)
-            .add_columns(hashes.label("hashes"))
+            select(_delivery.id, _delivery.engine, _delivery.pending, _batch.size, _batch.removed, HASHES)
             .join(batches, _batch.id == _delivery.batch)
             .where(*self._ours, _delivery.engine.in_(engines), _delivery.id > after)
             .order_by(_delivery.id)

@@ -1,6 +1,6 @@
 """The tables of the outbox: batches of pages, and a delivery for each engine that has not taken all of them."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, SmallInteger, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, SmallInteger, Table, Text, func
 
 from tidings.core.db.database import RowId, metadata
 
@@ -55,3 +55,6 @@ deliveries = Table(
     Index("deliveries_of_batch", "batch"),
     sqlite_autoincrement=True,
 )
+
+# The hashes at the beginning of a batch's pages, so that the URLs stay where they are.
+HASHES = func.substr(batches.c.pages, 1, 8 * batches.c.size).label("hashes")

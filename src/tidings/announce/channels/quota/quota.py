@@ -11,7 +11,7 @@ Google counts all sites of one Cloud project together (`QuotaTerms.shared`). Eac
 the other sites of its project used counts against its limit. Reservations of one project wait for each other.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 
@@ -39,7 +39,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.table import sites
-from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
+from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database, metadata
 from tidings.core.logs.logger import get_logger
 
@@ -296,16 +296,15 @@ class Quota:
         if self._project is not None:
             elsewhere = select_elsewhere(self.terms, site=self._site, project=self._project, day=self.day.isoformat())
             used, full = (await connection.execute(select(*elsewhere))).one()
+        state = QuotaState(self.day, limit, used=used, full=bool(full), zone=self.terms.zone)
         if row is None:
-            return QuotaState(self.day, limit, used=used, full=bool(full), zone=self.terms.zone)
-        return QuotaState(
-            self.day,
-            limit,
+            return state
+        return replace(
+            state,
             used=row.used + used,
             full=bool(row.full or full),
             updated_at=from_milliseconds(row.updated_at),
-            submitted_at=None if row.submitted_at is None else from_milliseconds(row.submitted_at),
-            zone=self.terms.zone,
+            submitted_at=read_timestamp(row.submitted_at),
             learned=row.allowed is not None,
         )
 
