@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, PageKeys, Pages
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.plan import Planner
+from tidings.announce.ledger.batch_state import DayCount
 from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.ledger.outbox import MOST_CLAIMED, ClaimedPages, Outbox
@@ -26,12 +28,13 @@ from tidings.announce.ledger.packing import (
     read_bits,
     write_bits,
 )
-from tidings.announce.ledger.recorder import Recorder
-from tidings.announce.ledger.statistics import DayCount, read_days
+from tidings.announce.ledger.recorder import Recorder, TakenPages
+from tidings.announce.ledger.statistics import read_days
+from tidings.announce.site.site import make_site
 from tidings.announce.sitemap.events import SitemapFile
-from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
+from tidings.core.execution_table import Execution
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy
 
@@ -56,7 +59,7 @@ class Desk:
         self, database: Database, *, execution: int, site: int = 1, channel: Channel = Channel.INDEXNOW
     ) -> None:
         self.database = database
-        self.recorder = Recorder.open(database, site=site, channel=channel, execution=execution)
+        self.recorder = Recorder(database, site=site, channel=channel, execution=execution)
         self.outbox: Outbox = self.recorder.outbox
         self.ledger: Ledger = self.recorder.ledger
         self.failed_pages = FailedPages(database, site=site, channel=channel)
@@ -122,21 +125,22 @@ def second(database: Database) -> Desk:
 async def test_each_batch_of_a_large_file_belongs_into_one_part_of_the_ledger(first: Desk) -> None:
     """A13: every page is planned once, with its own URL; a file that fits into a batch keeps its order."""
     clock = FakeClock(NOON)
+    site = make_site(sitemap_urls=["https://example.com/sitemap.xml"], key="abcd-1234", engines=BOTH)
     planner = Planner(
-        first.recorder,
-        context=ExecutionContext(
+        ExecutionContext(
+            site=replace(site, number=1),
+            execution=Execution(id=1, public_id="exec-1", workflow_name=site.workflow_name, started_at=NOON),
             database=first.database,
             clock=clock,
             pace=Pace(first.database, clock=clock, interval=timedelta(0), concurrency=1),
             policy=RetryPolicy(),
             rules=DueRules(),
+            taken=TakenPages(),
             transaction=first.database.write,
             emit=lambda _: None,
             save_progress=save_nothing,
         ),
-        engines=BOTH,
         batch_size=10,
-        validators=SitemapValidators(first.database, site=1),
     )
     hashes = [random.randint(LOWEST, HIGHEST) for _ in range(35)]
     many, few = hashes[:30], hashes[30:]

@@ -21,6 +21,7 @@ from tidings.announce.channels.enabled_channels import ChannelDisabledError
 from tidings.announce.due.given_pages import MOST_GIVEN
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.page_check.settings import PageCheck, PageCheckMode
 from tidings.announce.service import MOST_CUT_OFF, PUT_OFF, BusyError
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import ANNOUNCE, SubmitMethod
@@ -269,6 +270,33 @@ async def test_a_given_url_is_not_sent_again_within_ten_minutes(make_bench: Benc
             clock.advance(timedelta(minutes=5, seconds=1))
         assert sent == [(1, 0), (0, 1), (1, 0)]
         assert dict(stage.engine.accepted) == {url: 2}
+
+
+async def test_a_stop_leaves_given_urls_in_the_outbox(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A20: nothing else lists them, so the next execution sends them."""
+    async with open_service(make_bench, clock=clock) as stage:
+        await stage.worker.end()
+        unlisted = f"{stage.web.origin}/unlisted"
+        started = await stage.service.announce_urls(stage.site, [unlisted])
+        await stage.call(execution=started.execution.public_id, stopped=True)
+        assert (await stage.list_statuses(), list_sent(stage.engine)) == (["interrupted"], [])
+        stage.worker.start()
+        await stage.run()
+        assert dict(stage.engine.accepted) == dict.fromkeys([unlisted, *stage.web.urls()], 1)
+
+
+async def test_the_check_of_given_urls_keeps_to_its_share_of_the_time(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A20, A46: six fetches, 0.2 s apart, begin in a third of three seconds; the other pages go out unchecked."""
+    async with open_service(make_bench, clock=clock, page_check=PageCheck(PageCheckMode.ALL)) as stage:
+        await stage.worker.end()
+        hasty = replace(stage, service=replace(stage.service, budget=timedelta(seconds=3)))
+        started = await hasty.service.announce_urls(stage.site, [*stage.web.urls()])
+        await hasty.call(execution=started.execution.public_id)
+        report = await stage.finish(started)
+        assert (report.page_check.checked, report.submitted) == (6, 20)
+        assert any("its share of the time is used up" in line for line in report.warnings)
 
 
 @pytest.mark.parametrize("count", [0, MOST_GIVEN + 1])

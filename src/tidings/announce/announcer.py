@@ -2,13 +2,12 @@
 execution."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.enabled_channels import choose_channels
 from tidings.announce.channels.google.access import GoogleTokens
 from tidings.announce.channels.quota.kinds import ApiBases
-from tidings.announce.due.given_pages import GivenPages
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.pipeline import AnnounceExecution, ignore_progress
 from tidings.announce.execution.report import Report
@@ -21,7 +20,7 @@ from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
-from tidings.core.executions import Execution, Executions
+from tidings.core.executions import Executions
 from tidings.core.net.client import GuardedClient
 from tidings.core.net.pace import Pace
 from tidings.core.net.ping import Ping
@@ -68,21 +67,8 @@ class Announcer:
         """
         channels = choose_channels(site, channel)
         execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
-        work = self.prepare(execution, site, channels=channels)
+        work = AnnounceExecution(self, execution, site, channels=channels)
         return await work.run(stop=stop, pages=pages, on_progress=on_progress)
-
-    def prepare(self, execution: Execution, site: Site, *, channels: frozenset[Channel]) -> AnnounceExecution:
-        """An execution that has been acquired, ready to run."""
-        return AnnounceExecution(self, execution, site, channels=channels)
-
-    async def plan_given(
-        self, execution: Execution, site: Site, given: GivenPages, *, channels: frozenset[Channel]
-    ) -> AnnounceExecution:
-        """Put given pages into the outbox, instead of what the sitemaps list. `run` on the result sends them."""
-        # The sitemap is not read, so removed pages are not detected.
-        work = self.prepare(execution, replace(site, announce_removed=False), channels=channels)
-        await work.plan(given)
-        return work
 
     def make_crawl(
         self,

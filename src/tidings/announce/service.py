@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -184,8 +184,8 @@ class AnnounceService:
                 await self.schedules.put_off(number, PUT_OFF)
             raise
         if site is not None and execution is not None:
-            work = self.announcer.prepare(execution, site, channels=choose_channels(site, ChannelChoice.ALL))
-            await self._run(work, call)
+            channels = choose_channels(site, ChannelChoice.ALL)
+            await self._run(AnnounceExecution(self.announcer, execution, site, channels=channels), call)
 
     async def _begin(self, site: Site, call: Call) -> Execution | None:
         """Begin the due execution and plan the next, in one transaction. None if it is not due, or the site is busy."""
@@ -210,32 +210,33 @@ class AnnounceService:
         if adopted is None:
             return
         try:
-            work = await self._prepare_requested(adopted)
+            work, given = await self._prepare_requested(adopted)
         except Exception as error:
             result = {"status": ExecutionStatus.FAILED.value, "errors": [f"it could not begin: {error}"]}
             await self.executions.finish(adopted.execution, ExecutionStatus.FAILED, result=result)
             self.live.forget(public_id)
             raise
-        await self._run(work, call)
+        await self._run(work, call, pages=given)
 
-    async def _prepare_requested(self, adopted: AdoptedExecution) -> AnnounceExecution:
+    async def _prepare_requested(self, adopted: AdoptedExecution) -> tuple[AnnounceExecution, GivenPages | None]:
         execution, request = adopted.execution, adopted.request
         site = await self.sites.find(execution.workflow_name.removeprefix(WORKFLOW_PREFIX))
         if site is None:
             raise LookupError("the site was removed")
-        site = self.know(site)
+        site, given = self.know(site), None
         channels = choose_channels(site, ChannelChoice(request["channel"]), given="urls" in request)
-        if "urls" not in request:
-            return self.announcer.prepare(execution, site, channels=channels)
-        given = GivenPages.of_request(request["urls"], at=from_milliseconds(request["at"]))
-        return await self.announcer.plan_given(execution, site, given, channels=channels)
+        if "urls" in request:
+            given = GivenPages.of_request(request["urls"], at=from_milliseconds(request["at"]))
+            # The sitemap is not read, so removed pages are not detected.
+            site = replace(site, announce_removed=False)
+        return AnnounceExecution(self.announcer, execution, site, channels=channels), given
 
-    async def _run(self, work: AnnounceExecution, call: Call) -> None:
+    async def _run(self, work: AnnounceExecution, call: Call, *, pages: GivenPages | None = None) -> None:
         """Do the work. If the worker ends before that, the work is due again at once."""
         call.stop.limit(self.budget)
         status = ExecutionStatus.INTERRUPTED
         try:
-            status = (await work.run(stop=call.stop, on_progress=self.live.record)).status
+            status = (await work.run(stop=call.stop, pages=pages, on_progress=self.live.record)).status
         finally:
             self.live.forget(work.execution.public_id)
             # Another execution may wait for the end of this one.

@@ -60,6 +60,11 @@ class Stop:
             return None
         return timedelta(seconds=max(0.0, self._ends_at - self._clock.monotonic()))
 
+    def has_time_for(self, duration: timedelta) -> bool:
+        """Whether the rest of the budget is as long as this."""
+        left = self.remaining()
+        return left is None or duration <= left
+
     def check(self) -> None:
         """Raise StopRequestedError if the stop was requested."""
         if self.requested:

@@ -11,9 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
 from tidings.announce.due.rules import DueRules
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.recorder import Recorder, TakenPages
 from tidings.announce.site.site import Engine, Site
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
+from tidings.core.execution_table import Execution
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy
 
@@ -25,17 +27,27 @@ if TYPE_CHECKING:
 class ExecutionContext:
     """What all parts of one execution share."""
 
+    site: Site
+    execution: Execution
     database: Database
     clock: Clock
     pace: Pace
     policy: RetryPolicy
     rules: DueRules
+    # Which pages were taken, on any channel.
+    taken: TakenPages
     # Begins a transaction that only the running execution can write in.
     transaction: Callable[[], AbstractAsyncContextManager[AsyncConnection]]
     # Takes every result.
     emit: Callable[["Result"], None]
     # Saves the execution's progress.
     save_progress: Callable[[], Awaitable[None]]
+
+    def open_recorder(self, channel: Channel) -> Recorder:
+        """Records the results of one channel."""
+        return Recorder(
+            self.database, site=self.site.number, channel=channel, execution=self.execution.id, taken=self.taken
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,12 @@ wake-up with planning: starting, resuming and serving a slow engine are the same
 
 import asyncio
 from collections import Counter, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.answer import TROUBLES, Outcome, Verdict
+from tidings.announce.channels.answer import Outcome, Verdict, find_delay
 from tidings.announce.channels.batch_log import BatchLog
 from tidings.announce.channels.batch_parts import BatchPart, SentBatch, SentPart
 from tidings.announce.channels.broken_engines import BrokenEngines
@@ -26,7 +26,7 @@ from tidings.announce.channels.channel import (
     Reservation,
     SendingChannel,
 )
-from tidings.announce.ledger.recorder import Recorder, TakenCount
+from tidings.announce.ledger.recorder import TakenCount
 from tidings.core.clock import to_milliseconds
 from tidings.core.net.retry import Trouble
 from tidings.core.stop import Stop, StopRequestedError
@@ -38,28 +38,6 @@ LONGEST_REST = timedelta(hours=1)
 _BLAMELESS = frozenset({Verdict.QUOTA_FULL, Verdict.THROTTLED})
 
 
-@dataclass(slots=True)
-class WakeUp:
-    """Signals to one sender that the outbox may have new pages, and finally that no more will come."""
-
-    ended: bool = False
-    _event: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def ring(self) -> None:
-        self._event.set()
-
-    def end(self) -> None:
-        self.ended = True
-        self._event.set()
-
-    def clear(self) -> None:
-        """Call it before reading the outbox: a later wake-up then ends `wait`."""
-        self._event.clear()
-
-    async def wait(self) -> None:
-        await self._event.wait()
-
-
 class Sender:
     """Sends one engine's deliveries."""
 
@@ -68,18 +46,18 @@ class Sender:
         channel: SendingChannel,
         *,
         context: ExecutionContext,
-        recorder: Recorder,
-        broken: BrokenEngines,
         stop: Stop,
-        wake: WakeUp,
         concurrency: int,
+        all_planned: bool = False,
     ) -> None:
+        """`all_planned`: the outbox gets no further pages; otherwise call `end` once it does not."""
         self._channel = channel
-        self._recorder = recorder
-        self._broken = broken
         self._context = context
+        self._recorder = context.open_recorder(channel.channel)
         self._stop = stop
-        self.wake = wake
+        self._ended = all_planned
+        # The outbox may have new pages, or gets no more.
+        self._woken = asyncio.Event()
         self._log = BatchLog(channel, clock=context.clock, retries=context.policy.retries)
         self._concurrency = concurrency
         self._parts: asyncio.Queue[BatchPart] = asyncio.Queue()
@@ -90,6 +68,15 @@ class Sender:
         self._failures_in_row = 0
         # No further request to this engine makes sense in this execution.
         self.closed = False
+
+    def wake(self) -> None:
+        """The outbox may have new pages."""
+        self._woken.set()
+
+    def end(self) -> None:
+        """No more pages will come."""
+        self._ended = True
+        self._woken.set()
 
     async def run(self) -> None:
         """Send until the outbox has nothing more for this engine, a stop is requested, or the engine is closed."""
@@ -113,14 +100,15 @@ class Sender:
         """Claim pages and hand them to the workers: first what failed in earlier executions, then everything else."""
         for failed in (True, False):
             while not self._is_over:
-                self.wake.clear()
-                ended = self.wake.ended
+                # Before reading the outbox: a later wake-up then ends the wait.
+                self._woken.clear()
+                ended = self._ended
                 if await self._claim(failed=failed):
                     continue
                 # A delivery larger than a batch is claimed again once its first pages have a result.
                 if not self._busy and (failed or ended):
                     break
-                await self.wake.wait()
+                await self._woken.wait()
         await self._parts.join()
 
     async def _claim(self, *, failed: bool) -> bool:
@@ -160,7 +148,7 @@ class Sender:
         if batch.statuses:
             self._log.log_batch(batch)
             await self._context.save_progress()
-        self.wake.ring()
+        self.wake()
 
     async def _deliver(self, whole: BatchPart) -> None:
         """Send a part until it is taken or given up; with bad URLs it is halved until they are found."""
@@ -192,7 +180,7 @@ class Sender:
                     continue
                 attempts += 1
                 sent = SentPart(part, outcome, attempts)
-                delay = self._find_delay(outcome, attempts)
+                delay = find_delay(outcome, retry=attempts, policy=self._context.policy, stop=self._stop)
                 if delay is None:
                     return await self._conclude(sent, may_split=may_split)
                 await self._settle(part, outcome)
@@ -218,18 +206,6 @@ class Sender:
         if outcome.accepted and not channel.channel.has_quota:
             await context.pace.record_accepted(channel.host)
         return outcome
-
-    def _find_delay(self, outcome: Outcome, attempts: int) -> timedelta | None:
-        """How long to wait before the next attempt; None: there is none, or no time for it."""
-        trouble = TROUBLES.get(outcome.verdict)
-        if trouble is None:
-            return None
-        delay = self._context.policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)
-        return None if delay is None or self._is_too_long(delay) else delay
-
-    def _is_too_long(self, delay: timedelta) -> bool:
-        left = self._stop.remaining()
-        return left is not None and delay > left
 
     async def _settle(self, part: BatchPart, outcome: Outcome) -> None:
         """An answer after which the part is sent again."""
@@ -323,8 +299,9 @@ class Sender:
                     connection, part, outcome.reason, sent.attempts, verdict=outcome.verdict, at=now
                 )
             if outcome.verdict is Verdict.FORBIDDEN:
+                broken = BrokenEngines(self._context.database, site=self._channel.site, channel=self._channel.channel)
                 engine = self._channel.engine.endpoint
-                await self._broken.mark(connection, engine, reason=outcome.reason, at=to_milliseconds(now))
+                await broken.mark(connection, engine, reason=outcome.reason, at=to_milliseconds(now))
         if not blameless:
             self._log.log_failed(sent)
             failed = (len(part), untaken, outcome.reason, outcome.advice, outcome.verdict)
@@ -340,7 +317,7 @@ class Sender:
         most = self._channel.limits.failures_until_closed.get(outcome.verdict)
         retry_after = outcome.retry_after if outcome.verdict is Verdict.RATE_LIMITED else None
         return (most is not None and self._failures_in_row >= most) or (
-            retry_after is not None and self._is_too_long(retry_after * self._context.policy.scale)
+            retry_after is not None and not self._stop.has_time_for(retry_after * self._context.policy.scale)
         )
 
     async def _close_without_quota(self, reservation: Reservation, sent: SentPart | None) -> None:
@@ -353,7 +330,7 @@ class Sender:
         if self.closed:
             return
         self.closed = True
-        self.wake.ring()
+        self.wake()
         engine = self._channel.engine
         if reason is not None:
             self._log.log_closed(reason)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.protocols.indexnow import ROTATE_KEY
+from tidings.announce.channels.broken_engines import BrokenEngines
+from tidings.announce.channels.channel import ExecutionContext
+from tidings.announce.channels.protocols.indexnow import ROTATE_KEY, find_limits
 from tidings.announce.channels.quota.backlog import store_backlogs
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind, list_enabled
 from tidings.announce.due.finder import DueFile, DueFinder
-from tidings.announce.due.given_pages import GivenPages
 from tidings.announce.execution.alerts import conclude, examine, log_summary, update_alerts
 from tidings.announce.execution.parts import ExecutionParts
 from tidings.announce.execution.plan import Planner
@@ -32,6 +33,8 @@ from tidings.announce.execution.results import (
 )
 from tidings.announce.execution_metrics import ExecutionMetrics
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.recorder import TakenPages
+from tidings.announce.ledger.stranded_pages import StrandedPages
 from tidings.announce.page_check.checker import PageChecker
 from tidings.announce.site.site import Engine, Site
 from tidings.announce.site.table import claim_purge
@@ -83,10 +86,24 @@ class AnnounceExecution:
         self._site = site
         self._channels = channels
         self._on_progress: Callable[[Report], None] = ignore_progress
-        self._parts = ExecutionParts(announcer, execution, site, emit=self._emit, save_progress=self._save_progress)
-        self._recorder = self._parts.open_recorder(Channel.INDEXNOW)
+        self._context = ExecutionContext(
+            site=site,
+            execution=execution,
+            database=announcer.database,
+            clock=announcer.clock,
+            pace=announcer.pace,
+            policy=announcer.policy,
+            rules=announcer.rules,
+            taken=TakenPages(to_milliseconds(execution.started_at)),
+            # Only the running execution can write in it.
+            transaction=lambda: announcer.executions.guard(execution),
+            emit=self._emit,
+            save_progress=self._save_progress,
+        )
+        self._parts = ExecutionParts(announcer, self._context)
+        self._recorder = self._context.open_recorder(Channel.INDEXNOW)
         self._ranked: dict[Channel, RankedPlan] = {}
-        self._engines: Sequence[Engine] | None = None
+        self._engines: Sequence[Engine] = ()
         self._crawl: PageSource | None = None
         self._metrics = ExecutionMetrics()
         self._checker: PageChecker | None = None
@@ -94,7 +111,7 @@ class AnnounceExecution:
     async def run(
         self, *, stop: Stop, pages: PageSource | None = None, on_progress: Callable[[Report], None] = ignore_progress
     ) -> Report:
-        """Plan, unless that is done, and send; end the execution. Raises as `Announcer.announce` does."""
+        """Plan, send, and end the execution. Raises as `Announcer.announce` does."""
         self._on_progress = on_progress
         try:
             async with self._announcer.executions.keep_alive(self.execution):
@@ -110,29 +127,26 @@ class AnnounceExecution:
         return self.report
 
     async def _run(self, stop: Stop, pages: PageSource | None) -> None:
-        if self._engines is None:
-            await self._open()
+        await self._open()
         if not self._is_worth_a_crawl:
             await self._finish(self._conclude_without_crawl())
             return
+        planning = stop
+        if pages is None:
+            pages = self._announcer.make_crawl(self._site, stop=stop, channels=self._channels)
+        elif pages.result.given:
+            # Nothing else lists given pages: a stop comes after they are in the outbox.
+            planning = Stop(clock=self._announcer.clock, budget=stop.remaining())
         # What earlier executions left is counted before the first of it is sent.
-        planner = await self._open_planner() if self._crawl is None else None
-        async with self._parts.start_senders(self._engines or (), stop=stop) as senders:
-            if planner is not None:
-                planner.wake = senders.wake
-                crawl = self._announcer.make_crawl(self._site, stop=stop, channels=self._channels)
-                await self._plan(crawl if pages is None else pages, planner, stop=stop)
+        planner = await self._open_planner()
+        async with self._parts.start_senders(self._engines, stop=stop) as senders:
+            planner.wake = senders.wake
+            await self._plan(pages, planner, stop=planning)
             await senders.finish()
         await self._count_outbox()
         await self._send_ranked(stop)
         await self._purge()
         await self._finish(None, stop=stop)
-
-    async def plan(self, given: GivenPages) -> None:
-        """Put given pages into the outbox."""
-        await self._open()
-        if self._is_worth_a_crawl:
-            await self._plan(given, await self._open_planner(), stop=Stop(clock=self._announcer.clock))
 
     @property
     def _is_worth_a_crawl(self) -> bool:
@@ -159,8 +173,8 @@ class AnnounceExecution:
 
     async def _choose_engines(self) -> Sequence[Engine]:
         """The site's engines without those that refuse its key for good."""
-        broken = await self._parts.open_broken(Channel.INDEXNOW).list_broken()
-        refusals = {each.engine: each for each in broken}
+        broken = BrokenEngines(self._context.database, site=self._site, channel=Channel.INDEXNOW)
+        refusals = {each.engine: each for each in await broken.list_broken()}
         for engine in self._site.engines:
             refusal = refusals.get(engine.endpoint)
             self._emit(
@@ -176,7 +190,7 @@ class AnnounceExecution:
     async def _open_planner(self) -> Planner:
         if self._engines:
             await self._redirect_stranded()
-        planner = self._parts.make_planner()
+        planner = Planner(self._context, batch_size=find_limits(self._site).batch_size)
         await planner.open()
         return planner
 
@@ -196,9 +210,10 @@ class AnnounceExecution:
 
     async def _redirect_stranded(self) -> None:
         """Pages that wait only for engines which the site no longer has go to the present ones."""
-        pages = self._parts.open_stranded_pages()
+        engines = [engine.endpoint for engine in self._site.engines]
+        pages = StrandedPages(self._context.database, site=self._site.number, channel=Channel.INDEXNOW, engines=engines)
         if stranded := await pages.find():
-            async with self._parts.transaction() as connection:
+            async with self._context.transaction() as connection:
                 await pages.redirect(connection, stranded)
 
     async def _plan_pages(self, crawl: PageSource, finder: DueFinder, planner: Planner, *, stop: Stop) -> None:
@@ -280,7 +295,7 @@ class AnnounceExecution:
         """Once a day, delete what no longer counts."""
         now = self._announcer.clock.now()
         before = self._announcer.rules.expired_before(to_milliseconds(now))
-        async with self._parts.transaction() as connection:
+        async with self._context.transaction() as connection:
             if not await claim_purge(connection, site=self._site.number, now=to_milliseconds(now)):
                 return
             await self._recorder.statistics.purge(connection, today=now.astimezone(UTC).date())
@@ -335,7 +350,7 @@ class AnnounceExecution:
 
     async def _save_progress(self) -> None:
         report, executions = self.report, self._announcer.executions
-        async with self._parts.transaction() as connection:
+        async with self._context.transaction() as connection:
             await executions.save_progress(
                 connection,
                 self.execution,

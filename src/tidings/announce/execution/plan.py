@@ -6,7 +6,7 @@ planned again for that engine.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,7 +15,7 @@ from tidings.announce.due.finder import DueFile
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import Pages
 from tidings.announce.execution.results import RemovalsPlanned
-from tidings.announce.ledger.recorder import Recorder
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.sitemap.validators import SitemapValidators
 
 REMOVED_BLOCK = 10_000
@@ -45,26 +45,26 @@ class _WaitingFile:
         return all(buffer.written >= target for buffer, target in self.targets)
 
 
-@dataclass(slots=True, eq=False)
 class Planner:
-    """Plans the pages of one execution over IndexNow."""
+    """Plans the pages of one execution over IndexNow. `wake` is called after each batch."""
 
-    recorder: Recorder
-    _: KW_ONLY
-    context: ExecutionContext
-    engines: tuple[str, ...]
-    batch_size: int
-    validators: SitemapValidators
-    # Called after each batch, once there are senders to wake.
-    wake: Callable[[], None] = lambda: None
-    # Pages of earlier executions that are open at each engine; engines without any are left out.
-    _open: dict[bool, dict[str, HashSet]] = field(default_factory=lambda: {False: {}, True: {}}, init=False)
-    _buffers: dict[tuple[bool, tuple[str, ...]], _Buffer] = field(default_factory=dict, init=False)
-    _waiting: list[_WaitingFile] = field(default_factory=list, init=False)
+    def __init__(self, context: ExecutionContext, *, batch_size: int) -> None:
+        # Senders set it, once there are any.
+        self.wake: Callable[[], None] = lambda: None
+        self._context = context
+        self._batch_size = batch_size
+        # Engines that refuse the key get their pages once the site has another one.
+        self._engines = tuple(engine.endpoint for engine in context.site.engines)
+        self._recorder = context.open_recorder(Channel.INDEXNOW)
+        self._validators = SitemapValidators(context.database, site=context.site.number)
+        # Pages of earlier executions that are open at each engine; engines without any are left out.
+        self._open: dict[bool, dict[str, HashSet]] = {False: {}, True: {}}
+        self._buffers: dict[tuple[bool, tuple[str, ...]], _Buffer] = {}
+        self._waiting: list[_WaitingFile] = []
 
     async def open(self) -> None:
         """Read what is open in the outbox."""
-        self._open = await self.recorder.outbox.list_open(self.engines)
+        self._open = await self._recorder.outbox.list_open(self._engines)
 
     @property
     def waiting(self) -> Mapping[str, HashSet]:
@@ -74,8 +74,8 @@ class Planner:
     async def add_file(self, file: DueFile) -> None:
         """Plan a file's due pages."""
         for listing in file.seen:
-            async with self.context.transaction() as connection:
-                await self.recorder.seen_pages.record_seen(connection, listing, sitemap=file.file.url)
+            async with self._context.transaction() as connection:
+                await self._recorder.seen_pages.record_seen(connection, listing, sitemap=file.file.url)
         parts = self._split(file.due)
         if file.channels and file.file.validators:
             targets = [(buffer, buffer.added + len(pages)) for buffer, pages in parts]
@@ -88,10 +88,10 @@ class Planner:
     async def add_removed(self, *, unchanged: Sequence[str]) -> None:
         """Plan the removal of pages that left the sitemap. Only after a complete crawl."""
         after = None
-        while pages := await self.recorder.seen_pages.list_gone(unchanged=unchanged, after=after, limit=REMOVED_BLOCK):
+        while pages := await self._recorder.seen_pages.list_gone(unchanged=unchanged, after=after, limit=REMOVED_BLOCK):
             after = pages.hashes[-1]
             for buffer, part in self._split(pages):
-                self.context.emit(RemovalsPlanned(len(part)))
+                self._context.emit(RemovalsPlanned(len(part)))
                 await self._gather(buffer, part)
 
     async def flush(self) -> None:
@@ -106,10 +106,10 @@ class Planner:
         if not pages:
             return []
         if not opened:
-            return [(self._find_buffer(self.engines, removed=pages.removed), pages)]
+            return [(self._find_buffer(self._engines, removed=pages.removed), pages)]
         groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         for at, url_hash in enumerate(pages.hashes):
-            groups[tuple(each for each in self.engines if url_hash not in opened.get(each, ()))].append(at)
+            groups[tuple(each for each in self._engines if url_hash not in opened.get(each, ()))].append(at)
         return [
             (self._find_buffer(engines, removed=pages.removed), pages.pick(positions))
             for engines, positions in groups.items()
@@ -120,17 +120,17 @@ class Planner:
         return self._buffers.setdefault((removed, engines), _Buffer(engines, Pages(removed=removed)))
 
     async def _gather(self, buffer: _Buffer, pages: Pages, *, taken_today: frozenset[int] = frozenset()) -> None:
-        if len(pages) > self.batch_size:
+        if len(pages) > self._batch_size:
             # Each batch then touches one part of the ledger's index, instead of all of it.
             pages = pages.gather_near()
         start = 0
         while start < len(pages):
-            part = pages.cut(start, start + self.batch_size - len(buffer.pages))
+            part = pages.cut(start, start + self._batch_size - len(buffer.pages))
             start += len(part)
             buffer.pages.extend(part)
             buffer.added += len(part)
             buffer.taken_today |= taken_today
-            if len(buffer.pages) >= self.batch_size:
+            if len(buffer.pages) >= self._batch_size:
                 await self._write(buffer)
 
     async def _write(self, buffer: _Buffer) -> None:
@@ -138,22 +138,22 @@ class Planner:
         pages, counted = buffer.pages, buffer.taken_today
         buffer.pages, buffer.taken_today = Pages(removed=pages.removed), set()
         buffer.written += len(pages)
-        async with self.context.transaction() as connection:
-            await self.recorder.outbox.add(
-                connection, pages, engines=buffer.engines, at=self.context.clock.now(), counted=counted
+        async with self._context.transaction() as connection:
+            await self._recorder.outbox.add(
+                connection, pages, engines=buffer.engines, at=self._context.clock.now(), counted=counted
             )
             await self._store_files(connection)
         self.wake()
 
     async def _store_validators(self) -> None:
         if any(waiting.is_written() for waiting in self._waiting):
-            async with self.context.transaction() as connection:
+            async with self._context.transaction() as connection:
                 await self._store_files(connection)
 
     async def _store_files(self, connection: AsyncConnection) -> None:
         written = [waiting.file for waiting in self._waiting if waiting.is_written()]
         self._waiting = [waiting for waiting in self._waiting if not waiting.is_written()]
         for file in written:
-            await self.validators.store(
+            await self._validators.store(
                 connection, file.file, pages=file.counts.pages, oldest=file.oldest, channels=file.channels
             )

@@ -6,19 +6,17 @@ Pages that the quota does not cover are not put into the outbox. Its errors do n
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import BrokenEngines
-from tidings.announce.channels.channel import ExecutionContext
+from tidings.announce.channels.protocols.bing import BingApi
 from tidings.announce.channels.quota.quota import QuotaState
-from tidings.announce.channels.quota.ranked import AskedApi, RankedChannel
+from tidings.announce.channels.quota.ranked import RankedChannel
 from tidings.announce.channels.quota.ranking import Candidate, Chooser, FileBacklog
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, Pages
 from tidings.announce.execution.results import RankedBroken, RankedCounted, RankedOpened
-from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.page_check.checker import PageChecker
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import to_milliseconds
@@ -35,26 +33,23 @@ _DAY_MS = 24 * 60 * 60 * 1000
 _log = get_logger(__name__)
 
 
-@dataclass(slots=True, eq=False)
 class RankedPlan:
     """One channel's part of planning in one execution."""
 
-    channel: RankedChannel
-    recorder: Recorder
-    _: KW_ONLY
-    context: ExecutionContext
-    broken: BrokenEngines
-    validators: SitemapValidators
-    # Whether pages can be sent now.
-    can_send: bool = field(default=False, init=False)
-    # Follows the crawl; None if the channel cannot be used at all.
-    chooser: Chooser | None = field(default=None, init=False)
-    _open: HashSet = field(default_factory=HashSet, init=False)
-    _size: int = field(default=0, init=False)
-    # The best candidates that are not in the outbox, the best first.
-    _chosen: list[tuple[int, Candidate]] = field(default_factory=list, init=False)
-    # By file: how many of its due pages are in the outbox.
-    _planned: Counter[FileBacklog] = field(default_factory=Counter, init=False)
+    def __init__(self, channel: RankedChannel) -> None:
+        self.channel = channel
+        # Whether pages can be sent now.
+        self.can_send = False
+        # Follows the crawl; None if the channel cannot be used at all.
+        self.chooser: Chooser | None = None
+        self._context = channel.context
+        self._recorder = channel.context.open_recorder(channel.channel)
+        self._open = HashSet()
+        self._size = 0
+        # The best candidates that are not in the outbox, the best first.
+        self._chosen: list[tuple[int, Candidate]] = []
+        # By file: how many of its due pages are in the outbox.
+        self._planned = Counter[FileBacklog]()
 
     @contextmanager
     def isolate(self) -> Iterator[None]:
@@ -70,7 +65,7 @@ class RankedPlan:
     def record_broken(self, error: Exception) -> None:
         """An unexpected error ended the channel's part."""
         self.can_send = False
-        self.context.emit(RankedBroken(self.channel.channel, type(error).__name__))
+        self._context.emit(RankedBroken(self.channel.channel, type(error).__name__))
 
     async def open(self) -> None:
         """Find out whether pages can be sent now, and make the chooser for the crawl."""
@@ -82,7 +77,7 @@ class RankedPlan:
         with self.isolate():
             if self.chooser is not None:
                 due = self.chooser.count_due() + len(self._open)
-                self.context.emit(RankedCounted(self.channel.channel, due=due, too_soon=self.chooser.count_too_soon()))
+                self._context.emit(RankedCounted(self.channel.channel, due=due, too_soon=self.chooser.count_too_soon()))
                 self._chosen = self.chooser.choose(self._size)
                 if checker is not None:
                     await self._check_chosen(checker)
@@ -95,7 +90,7 @@ class RankedPlan:
             admitted, checked = await checker.check(gather_pages(chosen))
             kept = set(admitted.hashes)
             self._chosen = [each for each in chosen if each[0] in kept]
-            self.context.emit(checked)
+            self._context.emit(checked)
 
     async def plan_more(self) -> bool:
         """After sending: plan more, if an answer named more quota than was known. Returns whether it did."""
@@ -106,20 +101,20 @@ class RankedPlan:
     async def count(self) -> None:
         """After sending: read the quota again."""
         with self.isolate():
-            self.context.emit(RankedCounted(self.channel.channel, quota=await self.channel.quota.read()))
+            self._context.emit(RankedCounted(self.channel.channel, quota=await self.channel.quota.read()))
 
     async def purge(self, *, before: int) -> None:
         """Delete what no longer counts: entries from before `before` (milliseconds) and old days of the quota."""
         with self.isolate():
-            async with self.context.transaction() as connection:
+            async with self._context.transaction() as connection:
                 await self.channel.quota.purge(connection)
-                await self.recorder.ledger.purge(connection, before=before)
+                await self._recorder.ledger.purge(connection, before=before)
 
     async def _open_channel(self) -> None:
         channel = self.channel
         if await self._is_kept_away():
             return
-        async with self.context.transaction() as connection:
+        async with self._context.transaction() as connection:
             await channel.quota.begin(connection)
         await self._ask_limit()
         quota = await channel.quota.read()
@@ -128,24 +123,24 @@ class RankedPlan:
         if not self.can_send:
             skipped = f"the quota of {quota.day} is used up"
             channel.quota.log_exhausted(channel.site.id)
-        self.context.emit(RankedOpened(channel.channel, quota=quota, skipped=skipped))
+        self._context.emit(RankedOpened(channel.channel, quota=quota, skipped=skipped))
         engine = channel.engine.endpoint
-        self._open = (await self.recorder.outbox.list_open([engine]))[False].get(engine, HashSet())
+        self._open = (await self._recorder.outbox.list_open([engine]))[False].get(engine, HashSet())
         self._size = max(0, self._count_candidates(quota) - len(self._open))
         chooser = Chooser(
             self._size,
             priority=channel.settings.priority,
-            ledger=self.recorder.ledger,
-            rules=self.context.rules,
+            ledger=self._recorder.ledger,
+            rules=self._context.rules,
             skip=self._open,
         )
-        await chooser.load(now=to_milliseconds(self.context.clock.now()))
+        await chooser.load(now=to_milliseconds(self._context.clock.now()))
         self.chooser = chooser
 
     async def _ask_limit(self) -> None:
         """Once a day, ask the channel for its quota, if the site wants that. Without an answer the last one counts."""
         channel, state = self.channel, await self.channel.quota.read()
-        if not channel.settings.auto or state.learned or not isinstance(channel.api, AskedApi):
+        if not channel.settings.auto or state.learned or not isinstance(channel.api, BingApi):
             return
         allowed = await channel.api.ask_limit(channel.site)
         if allowed is None:
@@ -154,7 +149,7 @@ class RankedPlan:
         if state.used:
             # The answer may be the day's total or the rest: this much is safe in both cases.
             allowed = state.used + min(allowed, state.remaining)
-        async with self.context.transaction() as connection:
+        async with self._context.transaction() as connection:
             await channel.quota.learn(connection, allowed)
 
     def _count_candidates(self, quota: QuotaState) -> int:
@@ -166,9 +161,10 @@ class RankedPlan:
     async def _is_kept_away(self) -> bool:
         """Whether the channel refuses the key for good, or wants it to rest."""
         channel = self.channel
-        for broken in await self.broken.list_broken():
+        broken_engines = BrokenEngines(self._context.database, site=channel.site, channel=channel.channel)
+        for broken in await broken_engines.list_broken():
             skipped = f"switched off since {broken.since:%Y-%m-%d %H:%M} UTC: {broken.reason}"
-            self.context.emit(
+            self._context.emit(
                 RankedOpened(channel.channel, skipped=skipped, refusal=broken.reason, advice=FREE_CHANNEL)
             )
             return True
@@ -176,7 +172,7 @@ class RankedPlan:
         if rest is None:
             return False
         skipped = f"the key rests until {rest.until:%Y-%m-%d %H:%M} UTC: {rest.reason}"
-        self.context.emit(RankedOpened(channel.channel, skipped=skipped, trouble=True))
+        self._context.emit(RankedOpened(channel.channel, skipped=skipped, trouble=True))
         _log.warning(
             f"{channel.channel}.key_resting", site=channel.site.id, until=f"{rest.until:%H:%M}", reason=rest.reason
         )
@@ -188,9 +184,9 @@ class RankedPlan:
         A file's last page brings the file's record with it.
         """
         chosen, self._chosen = self._chosen[: max(0, count)], self._chosen[max(0, count) :]
-        now = self.context.clock.now()
+        now = self._context.clock.now()
         midnight = to_milliseconds(now) // _DAY_MS * _DAY_MS
-        entries = await self.recorder.ledger.find_entries(sorted(url_hash for url_hash, _ in chosen))
+        entries = await self._recorder.ledger.find_entries(sorted(url_hash for url_hash, _ in chosen))
         counted = {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= midnight}
         engines = [self.channel.engine.endpoint]
         size = self.channel.limits.batch_size
@@ -198,8 +194,10 @@ class RankedPlan:
             part = chosen[start : start + size]
             self._planned.update(candidate.backlog for _, candidate in part)
             done = [backlog for backlog, pages in self._planned.items() if pages == backlog.due]
-            async with self.context.transaction() as connection:
-                await self.recorder.outbox.add(connection, gather_pages(part), engines=engines, at=now, counted=counted)
+            async with self._context.transaction() as connection:
+                await self._recorder.outbox.add(
+                    connection, gather_pages(part), engines=engines, at=now, counted=counted
+                )
                 for backlog in done:
                     await self._store_file(connection, backlog)
             for backlog in done:
@@ -212,9 +210,10 @@ class RankedPlan:
         file = backlog.file
         if not backlog.clean or file.fault is not None or not file.validators:
             return
-        now = to_milliseconds(self.context.clock.now())
+        now = to_milliseconds(self._context.clock.now())
         oldest = now if backlog.oldest is None else min(now, backlog.oldest)
-        await self.validators.add_channel(
+        validators = SitemapValidators(self._context.database, site=self.channel.site.number)
+        await validators.add_channel(
             connection, file.url, validators=file.validators, oldest=oldest, channel=self.channel.channel
         )
 

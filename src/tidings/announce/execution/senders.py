@@ -1,13 +1,14 @@
 """Runs the senders of an execution: one task for each engine, from the first page planned to the last answer."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+from tidings.announce.channels.channel import ExecutionContext
 from tidings.announce.channels.sender import Sender
-from tidings.core.clock import Clock
+from tidings.announce.execution.results import CutShort
 from tidings.core.stop import Stop
 
 # After a stop, requests in flight may end within this time; the next execution sends pages without an answer.
@@ -21,14 +22,12 @@ class Senders:
         self,
         senders: Sequence[Sender],
         *,
+        context: ExecutionContext,
         stop: Stop,
-        clock: Clock,
-        on_cut_short: Callable[[], None],
     ) -> None:
         self._senders = senders
+        self._context = context
         self._stop = stop
-        self._clock = clock
-        self._on_cut_short = on_cut_short
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -44,14 +43,14 @@ class Senders:
     def wake(self) -> None:
         """The outbox has new pages."""
         for sender in self._senders:
-            sender.wake.ring()
+            sender.wake()
 
     async def finish(self) -> None:
         """No more pages will come: wait until all are sent; after a stop, only for requests in flight. Raises the first
         error of a sender.
         """
         for sender in self._senders:
-            sender.wake.end()
+            sender.end()
         watchdog = asyncio.create_task(self._cancel_after_stop())
         try:
             results = await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -63,8 +62,8 @@ class Senders:
 
     async def _cancel_after_stop(self) -> None:
         await self._stop.wait()
-        await self._clock.sleep(GRACE)
-        self._on_cut_short()
+        await self._context.clock.sleep(GRACE)
+        self._context.emit(CutShort())
         self._cancel()
 
     def _cancel(self) -> None:

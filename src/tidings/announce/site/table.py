@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
@@ -35,6 +35,9 @@ from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.secret import Secret
+
+if TYPE_CHECKING:
+    from tidings.announce.schedule.table import Schedules
 
 sites = Table(
     "sites",
@@ -90,20 +93,10 @@ class Origin(StrEnum):
 _two_ids = select(sites.c.id).where(_is_there, sites.c.origin != Origin.COMMAND.value).limit(2)
 
 
-class SchedulePlanner(Protocol):
-    """Plans the executions of a site, in the transaction that stores or removes it."""
-
-    async def plan(self, connection: AsyncConnection, site: Site) -> None: ...
-
-    async def drop(self, connection: AsyncConnection, number: int) -> None: ...
-
-
 class SiteRecords:
     """The sites of this installation."""
 
-    def __init__(
-        self, database: Database, *, keys: KeyRing, clock: Clock, planner: SchedulePlanner | None = None
-    ) -> None:
+    def __init__(self, database: Database, *, keys: KeyRing, clock: Clock, planner: "Schedules | None" = None) -> None:
         self._database = database
         self._keys = keys
         self._clock = clock

@@ -3,10 +3,9 @@ of them. Its errors do not affect the rest of the execution.
 """
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
 
-from tidings.announce.channels.answer import TROUBLES, Outcome, Verdict
+from tidings.announce.channels.answer import TROUBLES, Outcome, Verdict, find_delay
 from tidings.announce.channels.channel import ExecutionContext
 from tidings.announce.channels.google.search_console import GoogleSitemap, SearchConsole, name_property
 from tidings.announce.channels.google.submissions import SitemapReport, SitemapSubmission, SitemapSubmissions
@@ -28,10 +27,12 @@ _log = get_logger(__name__)
 class SitemapSubmitter:
     """Submits the sitemaps of one site."""
 
-    site: Site
-    _: KW_ONLY
     context: ExecutionContext
     console: SearchConsole
+
+    @property
+    def site(self) -> Site:
+        return self.context.site
 
     @property
     def _submissions(self) -> SitemapSubmissions:
@@ -106,12 +107,8 @@ class SitemapSubmitter:
             async with self.context.pace.turn(self.console.access.host, stop=stop):
                 outcome = await self.console.submit(self.site, sitemap)
             attempts += 1
-            trouble = TROUBLES.get(outcome.verdict)
-            delay: timedelta | None = None
-            if trouble is not None:
-                delay = self.context.policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)
-            left = stop.remaining()
-            if delay is None or (left is not None and delay > left):
+            delay = find_delay(outcome, retry=attempts, policy=self.context.policy, stop=stop)
+            if delay is None:
                 return outcome
             _log.warning("google.retry", site=self.site.id, wait_s=delay.total_seconds(), reason=outcome.reason)
             await stop.sleep(delay)

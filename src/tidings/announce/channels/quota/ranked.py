@@ -6,7 +6,7 @@ A channel's own module has its protocol (`RankedApi`): how a request looks and w
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -85,14 +85,6 @@ class RankedApi(Protocol):
         """Send one batch and judge the answer; a lost connection is judged too. Nothing is retried here."""
 
 
-@runtime_checkable
-class AskedApi(Protocol):
-    """A channel with a request that returns its quota."""
-
-    async def ask_limit(self, site: Site) -> int | None:
-        """The channel's own quota of this day, in URLs. None if it did not answer."""
-
-
 @dataclass(frozen=True, slots=True)
 class RankedChannel:
     """A channel with a quota for one site in one execution.
@@ -101,12 +93,14 @@ class RankedChannel:
     high, never too low, and nothing is lost.
     """
 
-    site: Site
     kind: RankedKind
     api: RankedApi
     quota: Quota
-    rests: KeyRests
     context: ExecutionContext
+
+    @property
+    def site(self) -> Site:
+        return self.context.site
 
     @property
     def channel(self) -> Channel:
@@ -141,7 +135,7 @@ class RankedChannel:
 
     async def find_rest(self) -> KeyRest | None:
         """The rest of the site's key, or None if it may be used."""
-        return await self.rests.find(self.settings.require_key(), now=self.context.clock.now())
+        return await KeyRests(self.context.database).find(self.settings.require_key(), now=self.context.clock.now())
 
     async def reserve(self, count: int, *, least: int) -> Reservation:
         """Reserve quota for up to `count` pages, at least `least`; none once the key rests or the day is full."""
@@ -182,7 +176,7 @@ class RankedChannel:
     async def _rest_key(self, connection: AsyncConnection, outcome: Outcome) -> None:
         until = self.context.clock.now() + KEY_REST
         key = self.settings.require_key()
-        await self.rests.begin(connection, key, until=until, reason=outcome.reason)
+        await KeyRests(self.context.database).begin(connection, key, until=until, reason=outcome.reason)
         _log.warning(
             f"{self.channel}.key_rests", site=self.site.id, key=key.hint, until=to_text(until), reason=outcome.reason
         )
