@@ -14,6 +14,7 @@ from tidings.announce.channels.answer import Outcome, Verdict
 from tidings.announce.channels.channel import RequestAnswered
 from tidings.announce.channels.google.indexing import GOOGLE_KIND
 from tidings.announce.channels.quota.ranked import open_quota
+from tidings.announce.execution.report import Report
 from tidings.announce.execution_metrics import ExecutionMetrics
 from tidings.announce.site.site import Engine
 from tidings.core.clock import SystemClock
@@ -129,7 +130,7 @@ async def test_names_follow_prometheus_and_labels_are_bounded(api: ApiStage) -> 
         engine = Engine(f"https://e{number}.example/indexnow", f"e{number}.example")
         metrics.record(RequestAnswered(engine, outcome, SystemClock().now()))
     async with database.write() as connection:
-        await metrics.save(connection, database=database)
+        await metrics.save(connection, Report("shop"), database=database)
     families = await scrape(api)
     for name, family in families.items():
         assert NAME.fullmatch(name), name
@@ -143,6 +144,23 @@ async def test_names_follow_prometheus_and_labels_are_bounded(api: ApiStage) -> 
     timeouts = families["tidings_announce_timeouts"].samples
     assert len(timeouts) == MOST_ENGINES + 1
     assert sum(sample.value for sample in timeouts) == 100
+
+
+@pytest.mark.one_database
+async def test_an_execution_whose_end_failed_counts_once(api: ApiStage) -> None:
+    """A45: the second attempt to end it adds what the first one could not save."""
+    database, metrics = api.installation.database, ExecutionMetrics()
+
+    async def end(*, fails: bool) -> None:
+        async with database.write() as connection:
+            await metrics.save(connection, Report("shop", total=5), database=database)
+            if fails:
+                raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        await end(fails=True)
+    await end(fails=False)
+    assert pick(await scrape(api), "tidings_announce_pages_read", "_total") == 5
 
 
 @pytest.mark.thorough

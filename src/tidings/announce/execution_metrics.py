@@ -63,7 +63,7 @@ class ExecutionMetrics:
             case _:
                 pass
 
-    def conclude(self, report: Report) -> None:
+    def _conclude(self, report: Report) -> None:
         """Count the execution as a whole."""
         self._add("executions", report.status.value)
         self._observe("execution", report.duration, buckets=EXECUTION_BUCKETS)
@@ -75,12 +75,16 @@ class ExecutionMetrics:
         for sitemap in report.sitemaps:
             self._add("sitemaps", "failed" if sitemap.failure else "submitted" if sitemap.submitted else "unchanged")
 
-    async def save(self, connection: AsyncConnection, *, database: Database) -> None:
-        """Add them to the table, in the caller's transaction."""
+    async def save(self, connection: AsyncConnection, report: Report, *, database: Database) -> None:
+        """Add them to the table, with the execution as a whole, in the caller's transaction. If that fails, this can be
+        repeated.
+        """
+        whole = ExecutionMetrics(self.values.copy())
+        whole._conclude(report)
         # Always in the same order, so that two executions that end at once cannot deadlock.
         rows = [
             {"name": name, "labels": json.dumps(labels), "value": value}
-            for (name, labels), value in sorted(self.values.items())
+            for (name, labels), value in sorted(whole.values.items())
         ]
         insert = database.insert(announce_metrics).values(rows)
         total = announce_metrics.c.value + insert.excluded.value

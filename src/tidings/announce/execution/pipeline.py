@@ -34,11 +34,11 @@ from tidings.announce.execution.results import (
 from tidings.announce.execution_metrics import ExecutionMetrics
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.recorder import TakenPages
-from tidings.announce.ledger.stranded_pages import StrandedPages
+from tidings.announce.ledger.stranded_pages import redirect_stranded
 from tidings.announce.page_check.checker import PageChecker
 from tidings.announce.site.site import Engine, Site
 from tidings.announce.site.table import claim_purge
-from tidings.announce.sitemap.events import CrawlEvent, PageSource
+from tidings.announce.sitemap.events import CrawlEvent, CrawlResult, PageSource
 from tidings.core.clock import to_milliseconds
 from tidings.core.executions import Execution, ExecutionLostError, ExecutionStatus
 from tidings.core.logs.logger import get_logger
@@ -104,7 +104,6 @@ class AnnounceExecution:
         self._recorder = self._context.open_recorder(Channel.INDEXNOW)
         self._ranked: dict[Channel, RankedPlan] = {}
         self._engines: Sequence[Engine] = ()
-        self._crawl: PageSource | None = None
         self._metrics = ExecutionMetrics()
         self._checker: PageChecker | None = None
 
@@ -144,9 +143,11 @@ class AnnounceExecution:
             await self._plan(pages, planner, stop=planning)
             await senders.finish()
         await self._count_outbox()
-        await self._send_ranked(stop)
+        await self._send_ranked(pages.result, stop)
         await self._purge()
-        await self._finish(None, stop=stop)
+        status, warning = conclude(self.report, pages.result, stop=stop)
+        self._emit(Remark(warning=warning))
+        await self._finish(status)
 
     @property
     def _is_worth_a_crawl(self) -> bool:
@@ -189,14 +190,14 @@ class AnnounceExecution:
 
     async def _open_planner(self) -> Planner:
         if self._engines:
-            await self._redirect_stranded()
+            # Pages that wait only for engines which the site no longer has go to the present ones.
+            await redirect_stranded(self._context.database, self._site, transaction=self._context.transaction)
         planner = Planner(self._context, batch_size=find_limits(self._site).batch_size)
         await planner.open()
         return planner
 
     async def _plan(self, crawl: PageSource, planner: Planner, *, stop: Stop) -> None:
         """Crawl, and put what is due into the outbox. After a stop, what was planned so far counts."""
-        self._crawl = crawl
         finder = DueFinder(
             self._site,
             ledger=self._recorder.ledger if self._engines else None,
@@ -207,14 +208,6 @@ class AnnounceExecution:
         )
         async with self._parts.open_checker(stop) as self._checker:
             await self._plan_pages(crawl, finder, planner, stop=stop)
-
-    async def _redirect_stranded(self) -> None:
-        """Pages that wait only for engines which the site no longer has go to the present ones."""
-        engines = [engine.endpoint for engine in self._site.engines]
-        pages = StrandedPages(self._context.database, site=self._site.number, channel=Channel.INDEXNOW, engines=engines)
-        if stranded := await pages.find():
-            async with self._context.transaction() as connection:
-                await pages.redirect(connection, stranded)
 
     async def _plan_pages(self, crawl: PageSource, finder: DueFinder, planner: Planner, *, stop: Stop) -> None:
         with closing(finder):
@@ -260,13 +253,13 @@ class AnnounceExecution:
         self._emit(OutboxCounted(await outbox.count_open(), await outbox.count_untaken()))
         await self._save_progress()
 
-    async def _send_ranked(self, stop: Stop) -> None:
+    async def _send_ranked(self, crawl: CrawlResult, stop: Stop) -> None:
         """Send to the channels with a quota in parallel: a slow or failing one does not affect the others."""
-        if self._crawl is not None and self._crawl.result.roots_read:
+        if crawl.roots_read:
             sending = [self._send_to(ranked, stop=stop) for ranked in self._ranked.values() if ranked.can_send]
             if self._tells_google and not self.report.cut_short:
                 submitter = self._parts.make_submitter()
-                sending.append(submitter.run(self._crawl.result.fingerprints, stop=stop))
+                sending.append(submitter.run(crawl.fingerprints, stop=stop))
             results = await asyncio.gather(*sending, return_exceptions=True)
             for result in results:
                 if isinstance(result, BaseException):
@@ -304,20 +297,15 @@ class AnnounceExecution:
         for ranked in self._ranked.values():
             await ranked.purge(before=before)
 
-    async def _finish(self, status: ExecutionStatus | None, *, stop: Stop | None = None) -> None:
+    async def _finish(self, status: ExecutionStatus) -> None:
         """End the execution with its report, and raise or resolve alerts in the same transaction."""
-        duration = self._announcer.clock.now() - self.execution.started_at
-        if status is None and stop is not None and self._crawl is not None:
-            status, warning = conclude(self.report, self._crawl.result, stop=stop)
-            self._emit(Remark(warning=warning))
-        self._emit(Ended(status or ExecutionStatus.FAILED, duration))
+        self._emit(Ended(status, self._announcer.clock.now() - self.execution.started_at))
         report, alerts = self.report, self._announcer.alerts
         findings = examine(report, usual_total=await self._find_usual_total())
-        self._metrics.conclude(report)
 
         async def conclude_with(connection: AsyncConnection) -> None:
             await update_alerts(connection, findings, alerts=alerts)
-            await self._metrics.save(connection, database=self._announcer.database)
+            await self._metrics.save(connection, report, database=self._announcer.database)
             await store_backlogs(
                 connection, report.count_backlogs(), database=self._announcer.database, site=self._site.number
             )
