@@ -79,7 +79,7 @@ class Desk:
 
     async def take(self, claimed: ClaimedPages, start: int, stop: int, *, at: datetime = NOON) -> int:
         async with self.database.write() as connection:
-            return (await self.recorder.record_taken(connection, claimed, start=start, stop=stop, at=at)).pages
+            return (await self.recorder.record_taken(connection, claimed.cut(start, stop), at=at)).pages
 
     async def fail(
         self,
@@ -93,7 +93,7 @@ class Desk:
     ) -> int:
         async with self.database.write() as connection:
             return await self.recorder.record_failed(
-                connection, claimed, start=start, stop=stop, reason=reason, attempts=attempts, at=at
+                connection, claimed.cut(start, stop), reason=reason, attempts=attempts, at=at
             )
 
     async def list_failed(self) -> set[tuple[str, str, str, int]]:
@@ -311,8 +311,8 @@ async def test_small_deliveries_go_out_together_and_large_ones_in_portions(first
     claimed = await second.claim(ALPHA, limit=6)
     assert (list(claimed.keys.hashes), claimed.repeated) == ([0, 1, 2, 3, 4, 5], 6)
     assert (await first.claim(ALPHA)).repeated == 0
-    assert [at for _, at in claimed.locate(3, 5)] == [3]
-    assert claimed.list_urls(1, 4) == [f"https://example.com/{number}".encode() for number in (1, 2, 3)]
+    assert [list(pages.hashes) for _, pages in claimed.cut(2, 5).list_segments()] == [[2], [3, 4]]
+    assert claimed.cut(1, 4).list_urls() == [f"https://example.com/{number}".encode() for number in (1, 2, 3)]
     busy = {segment.delivery for segment in claimed.segments}
     assert len(busy) == 3
     assert (await second.claim(ALPHA, limit=6, busy=busy)).segments == ()

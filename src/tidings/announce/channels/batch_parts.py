@@ -25,37 +25,40 @@ class SentBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchPart:
-    """The pages of a batch that go out in one request: from `start` to `stop`."""
+    """The pages of a batch that go out in one request."""
 
     batch: SentBatch
-    start: int
-    stop: int
+    pages: ClaimedPages
 
     def __len__(self) -> int:
-        return self.stop - self.start
+        return len(self.pages)
 
     @property
     def urls(self) -> list[str]:
-        return [url.decode() for url in self.batch.claimed.list_urls(self.start, self.stop)]
+        return [url.decode() for url in self.pages.list_urls()]
 
     @property
     def first_url(self) -> str:
-        return self.batch.claimed.list_urls(self.start, self.start + 1)[0].decode()
+        return self.cut(0, 1).urls[0]
+
+    def cut(self, start: int, stop: int) -> "BatchPart":
+        """The part from `start` up to `stop`."""
+        return replace(self, pages=self.pages.cut(start, stop))
 
     def split_by(self, rejected: Mapping[str, str]) -> "Iterator[tuple[BatchPart, str | None]]":
         """The ranges of pages that were taken (None), or rejected for one reason."""
         if not rejected:
             yield self, None
             return
-        start = self.start
+        start = 0
         for reason, group in groupby(map(rejected.get, self.urls)):
             stop = start + sum(1 for _ in group)
-            yield replace(self, start=start, stop=stop), reason
+            yield self.cut(start, stop), reason
             start = stop
 
     def halve(self) -> "list[BatchPart]":
-        middle = (self.start + self.stop) // 2
-        return [replace(self, stop=middle), replace(self, start=middle)]
+        middle = len(self) // 2
+        return [self.cut(0, middle), self.cut(middle, len(self))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ class Sender:
         for start in range(0, size, step):
             if start:
                 await self._free.acquire()
-            self._parts.put_nowait(BatchPart(batch, start, min(start + step, size)))
+            self._parts.put_nowait(BatchPart(batch, claimed.cut(start, start + step)))
         return True
 
     async def _work(self) -> None:
@@ -170,7 +170,7 @@ class Sender:
                 if not reservation.granted:
                     await self._close_without_quota(reservation, sent)
                     break
-                part = replace(part, stop=part.start + reservation.granted)
+                part = part.cut(0, reservation.granted)
                 outcome = await self._send(part)
                 await self._respect_limit(outcome, attempts + 1)
                 if outcome.verdict is Verdict.QUOTA_REMAINING:
@@ -246,13 +246,11 @@ class Sender:
             for run, reason in part.split_by(sent.outcome.rejected):
                 if reason is None:
                     taken += len(run)
-                    fresh += await self._recorder.record_taken(
-                        connection, run.batch.claimed, start=run.start, stop=run.stop, at=now
-                    )
+                    fresh += await self._recorder.record_taken(connection, run.pages, at=now)
                     continue
                 failed[reason] += len(run)
                 untaken[reason] += await self._record_failed(
-                    connection, run, reason, sent.attempts, verdict=Verdict.BAD_URLS, at=now
+                    connection, replace(sent, part=run), reason, verdict=Verdict.BAD_URLS, at=now
                 )
         self._failures_in_row = 0
         part.batch.accepted += taken
@@ -265,24 +263,15 @@ class Sender:
             )
 
     async def _record_failed(
-        self,
-        connection: AsyncConnection,
-        part: BatchPart,
-        reason: str,
-        attempts: int,
-        *,
-        verdict: Verdict,
-        at: datetime,
+        self, connection: AsyncConnection, sent: SentPart, reason: str, *, verdict: Verdict, at: datetime
     ) -> int:
         """Returns how many of the pages no engine has taken yet."""
         return await self._recorder.record_failed(
             connection,
-            part.batch.claimed,
-            start=part.start,
-            stop=part.stop,
+            sent.part.pages,
             reason=reason,
             verdict=verdict.name.lower(),
-            attempts=attempts,
+            attempts=sent.attempts,
             at=at,
         )
 
@@ -295,9 +284,7 @@ class Sender:
             if settles:
                 await self._channel.settle(connection, outcome, count=len(part))
             if not blameless:
-                untaken = await self._record_failed(
-                    connection, part, outcome.reason, sent.attempts, verdict=outcome.verdict, at=now
-                )
+                untaken = await self._record_failed(connection, sent, outcome.reason, verdict=outcome.verdict, at=now)
             if outcome.verdict is Verdict.FORBIDDEN:
                 broken = BrokenEngines(self._context.database, site=self._channel.site, channel=self._channel.channel)
                 engine = self._channel.engine.endpoint

@@ -62,7 +62,7 @@ class ClaimedPages:
     # The pages of all segments, one segment after the other.
     keys: PageKeys
     segments: tuple[Segment, ...]
-    # How many of them an earlier execution planned.
+    # How many of those that were claimed an earlier execution planned.
     repeated: int
     # The stored pages of each segment's batch, and how many they are: URLs are unpacked only to be sent.
     stored: Sequence[tuple[bytes, int]] = field(default=(), repr=False)
@@ -70,24 +70,33 @@ class ClaimedPages:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def list_urls(self, start: int, stop: int) -> list[bytes]:
-        """The URLs of the pages from `start` to `stop`."""
-        values = {segment.delivery: value for segment, value in zip(self.segments, self.stored, strict=True)}
+    def list_urls(self) -> list[bytes]:
+        """The URLs of all pages."""
         found: list[bytes] = []
-        for segment, _ in self.locate(start, stop):
-            value, size = values[segment.delivery]
+        for segment, (value, size) in zip(self.segments, self.stored, strict=True):
             urls = unpack_urls(value, size=size)
             found += urls if len(segment.positions) == size else [urls[at] for at in segment.positions]
         return found
 
-    def locate(self, start: int, stop: int) -> Iterator[tuple[Segment, int]]:
-        """The segments of the pages from `start` to `stop`, each with the index of its first page in `pages`."""
+    def cut(self, start: int, stop: int) -> "ClaimedPages":
+        """The pages from `start` up to `stop`."""
+        begin = 0
+        segments: list[Segment] = []
+        stored: list[tuple[bytes, int]] = []
+        for segment, value in zip(self.segments, self.stored, strict=True):
+            first, last = max(start - begin, 0), min(stop - begin, len(segment.positions))
+            if first < last:
+                segments.append(replace(segment, positions=segment.positions[first:last]))
+                stored.append(value)
+            begin += len(segment.positions)
+        return ClaimedPages(self.keys.cut(start, stop), tuple(segments), self.repeated, stored)
+
+    def list_segments(self) -> Iterator[tuple[Segment, PageKeys]]:
+        """Each segment with its pages."""
         begin = 0
         for segment in self.segments:
             end = begin + len(segment.positions)
-            first, last = max(start, begin), min(stop, end)
-            if first < last:
-                yield replace(segment, positions=segment.positions[first - begin : last - begin]), first
+            yield segment, self.keys.cut(begin, end)
             begin = end
 
 

@@ -67,13 +67,10 @@ class Recorder:
         self.statistics = DailyStatistics(database, site=site, channel=channel)
         self.indexnow = Ledger(database, site=site, channel=Channel.INDEXNOW)
 
-    async def record_taken(
-        self, connection: AsyncConnection, claimed: ClaimedPages, *, start: int, stop: int, at: datetime
-    ) -> TakenCount:
-        """An engine took the pages from `start` to `stop`. Returns how many none took before in this execution."""
+    async def record_taken(self, connection: AsyncConnection, claimed: ClaimedPages, *, at: datetime) -> TakenCount:
+        """An engine took these pages. Returns how many none took before in this execution."""
         counts, day, newly_taken = DayCount(), name_day(at), TakenCount()
-        for segment, first in claimed.locate(start, stop):
-            pages = claimed.keys.cut(first, first + len(segment.positions))
+        for segment, pages in claimed.list_segments():
             state = await self._read_state(connection, segment, pages, at=at)
             fresh = _pick_fresh(pages, segment, state)
             newly_taken += await self._count_taken(connection, pages, fresh, state)
@@ -106,8 +103,6 @@ class Recorder:
         connection: AsyncConnection,
         claimed: ClaimedPages,
         *,
-        start: int,
-        stop: int,
         reason: str,
         attempts: int,
         at: datetime,
@@ -118,8 +113,7 @@ class Recorder:
         `verdict` is the name of the engine's verdict, so that people see what to do.
         """
         counts, day, untaken = DayCount(), name_day(at), 0
-        for segment, first in claimed.locate(start, stop):
-            pages = claimed.keys.cut(first, first + len(segment.positions))
+        for segment, pages in claimed.list_segments():
             state = await self._read_state(connection, segment, pages, at=at)
             untaken += (make_bits(segment.positions) & ~state.entered).bit_count()
             if state.created_in < self.execution:
