@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tidings.announce.channels.quota.ranking import Chooser, FileBacklog, LastmodForm
 from tidings.announce.due.hashes import DistinctCount, HashSet
 from tidings.announce.due.pages import Dropped, Listing, PageFilter, Pages
-from tidings.announce.due.rules import DueRules, count_stamped_now, find_due
+from tidings.announce.due.rules import DuePages, DueRules, count_stamped_now, find_due
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.site.site import Site
 from tidings.announce.sitemap.events import (
@@ -151,21 +151,17 @@ class DueFinder:
         self._block = Listing()
         self._pages = 0
         self._hashes: list[array[int]] = []
-        self._new = Pages()
-        self._changed = Pages()
-        self._taken_today: set[int] = set()
+        # Its due pages so far; their hashes are in `_hashes`.
+        self._due = DuePages()
         self._seen: list[Listing] = []
-        self._stamped_now = 0
-        self._too_soon: set[int] = set()
         self._file_waiting: set[int] = set()
-        self._oldest: int | None = None
         self._filter.forget_dropped()
 
     def _take_back(self) -> None:
         """Drop this file: its pages are not due because of it."""
         for chooser in self._choosers.values():
             chooser.take_back()
-        for pages in (self._new, self._changed):
+        for pages in (self._due.new, self._due.changed):
             self._planned.remove(pages.hashes)
 
     async def _look_up(self, file: SitemapFile) -> None:
@@ -176,7 +172,7 @@ class DueFinder:
         now = to_milliseconds(self._clock.now())
         if self._ledger is None:
             self._hashes.append(array("q", sorted(block.hashes)))
-            self._stamped_now += count_stamped_now(block, fetched_at=file.fetched_at)
+            self._due.stamped_now += count_stamped_now(block, fetched_at=file.fetched_at)
         else:
             await self._find_due(block, self._ledger, fetched_at=file.fetched_at, now=now)
         form: LastmodForm | None = None
@@ -205,16 +201,10 @@ class DueFinder:
             planned=self._planned,
         )
         self._block_size = NEW_BLOCK if due.new else KNOWN_BLOCK
-        self._new.extend(due.new)
-        self._changed.extend(due.changed)
+        self._due.extend(due)
         self._hashes.append(due.hashes)
-        self._taken_today |= due.taken_today
-        self._stamped_now += due.stamped_now
-        self._too_soon |= due.too_soon
         for hashes in self._waiting.values():
             self._file_waiting.update(url_hash for url_hash in due.hashes if url_hash in hashes)
-        if due.oldest is not None:
-            self._oldest = due.oldest if self._oldest is None else min(self._oldest, due.oldest)
 
     def _release(self, file: SitemapFile) -> DueFile:
         """The file is good as far as it was read."""
@@ -223,23 +213,23 @@ class DueFinder:
         believed = self._believe()
         backlogs = self._release_choosers(believed=believed)
         if not believed:
-            self._planned.remove(self._changed.hashes)
+            self._planned.remove(self._due.changed.hashes)
         counts = self._count(file, believed=believed)
         now = to_milliseconds(self._clock.now())
-        oldest = now if self._oldest is None else self._oldest
+        oldest = now if self._due.oldest is None else self._due.oldest
         channels = self._find_channels(file, believed=believed)
         for channel, backlog in backlogs.items():
             if channels and not backlog.due and backlog.clean:
                 channels |= channel
                 oldest = min(oldest, now if backlog.oldest is None else backlog.oldest)
-        due = self._new
+        due = self._due.new
         if believed:
-            due.extend(self._changed)
-        return DueFile(file, counts, due, frozenset(self._taken_today), self._seen, oldest, channels)
+            due.extend(self._due.changed)
+        return DueFile(file, counts, due, frozenset(self._due.taken_today), self._seen, oldest, channels)
 
     def _find_channels(self, file: SitemapFile, *, believed: bool) -> int:
         # Changes that have to wait must be found again, and so must pages that another host or key folder would allow.
-        waits = self._too_soon or self._filter.dropped.by_settings or (self._changed and not believed)
+        waits = self._due.too_soon or self._filter.dropped.by_settings or (self._due.changed and not believed)
         if self._ledger is None or waits or not self._pages or file.fault is not None:
             return 0
         return Channel.INDEXNOW
@@ -260,7 +250,7 @@ class DueFinder:
         _log.exception(f"{channel}.choice_broken", site=self._site.id)
 
     def _believe(self) -> bool:
-        return self._stamped_now < STAMPED_LEAST or self._stamped_now < STAMPED_SHARE * self._pages
+        return self._due.stamped_now < STAMPED_LEAST or self._due.stamped_now < STAMPED_SHARE * self._pages
 
     def _count(self, file: SitemapFile, *, believed: bool) -> FileCounts:
         dropped = self._filter.dropped + Dropped(invalid=file.too_long)
@@ -273,19 +263,19 @@ class DueFinder:
                 outside_key_location=dropped.outside_key_location,
             )
         warning = None
-        if not believed and self._changed:
+        if not believed and self._due.changed:
             warning = (
-                f"{file}: {self._stamped_now:,} of {self._pages:,} pages carry the time of the fetch as lastmod, "
-                f"which is not believed; {len(self._changed):,} known pages were not sent again for it"
+                f"{file}: {self._due.stamped_now:,} of {self._pages:,} pages carry the time of the fetch as lastmod, "
+                f"which is not believed; {len(self._due.changed):,} known pages were not sent again for it"
             )
-            _log.warning("sitemap.lastmod_not_believed", sitemap=str(file), stamped_now=self._stamped_now)
+            _log.warning("sitemap.lastmod_not_believed", sitemap=str(file), stamped_now=self._due.stamped_now)
         return FileCounts(
             pages=self._pages,
-            new=len(self._new),
-            changed=len(self._changed) if believed else 0,
-            too_soon=len(self._read_too_soon.add_new(self._too_soon)),
+            new=len(self._due.new),
+            changed=len(self._due.changed) if believed else 0,
+            too_soon=len(self._read_too_soon.add_new(self._due.too_soon)),
             waiting=self._count_file_waiting(),
-            not_believed=0 if believed else len(self._changed),
+            not_believed=0 if believed else len(self._due.changed),
             dropped=dropped,
             warning=warning,
         )

@@ -66,7 +66,7 @@ class DuePages:
     """The due pages of a listing, and other facts about it."""
 
     # All hashes of the listing, in order.
-    hashes: "array[int]"
+    hashes: "array[int]" = field(default_factory=lambda: array("q"))
     # Not in the ledger, or expired there.
     new: Pages = field(default_factory=Pages)
     # With a later lastmod than their last submission.
@@ -79,6 +79,16 @@ class DuePages:
     stamped_now: int = 0
     # The oldest submission of a known page, in milliseconds; None without any.
     oldest: int | None = None
+
+    def extend(self, other: "DuePages") -> None:
+        """Add the pages of the file's next block."""
+        self.new.extend(other.new)
+        self.changed.extend(other.changed)
+        self.taken_today |= other.taken_today
+        self.too_soon |= other.too_soon
+        self.stamped_now += other.stamped_now
+        if other.oldest is not None:
+            self.oldest = other.oldest if self.oldest is None else min(self.oldest, other.oldest)
 
 
 async def find_due(
