@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from tidings.announce.site.errors import SiteError
+from tidings.announce.site.errors import SiteError, check_unmasked
 from tidings.core.net.addresses import UrlError, parse_url
 from tidings.core.secrets.secret import Secret
 
@@ -123,18 +123,10 @@ class RankedSettings:
     @classmethod
     def check_key(cls, key: str) -> Secret:
         """The key as a secret. Raises SiteError, which does not repeat the key."""
-        cls.check_mask(key)
+        check_unmasked(cls.fields.key, key)
         if not _KEY.fullmatch(key):
             raise SiteError(cls.fields.key, "it must have 1 to 256 printable ASCII characters without white space")
         return Secret(key)
-
-    @classmethod
-    def check_mask(cls, key: str) -> None:
-        """Raises SiteError for the text that an answer shows instead of a key."""
-        if key == Secret(key).masked:
-            raise SiteError(
-                cls.fields.key, "this is the masked value of an answer; leave it out to keep the present one"
-            )
 
     @classmethod
     def check_quota(cls, quota: int | str) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tidings.announce.site.channel_settings import RankedFields, RankedSettings
-from tidings.announce.site.errors import SiteError
+from tidings.announce.site.errors import SiteError, check_unmasked
 from tidings.core.net.addresses import UrlError, parse_url
 from tidings.core.secrets.secret import Secret
 
@@ -91,7 +91,7 @@ class GoogleSettings(RankedSettings):
 
     @classmethod
     def check_key(cls, key: str) -> Secret:
-        cls.check_mask(key)
+        check_unmasked(cls.fields.key, key)
         return Secret(normalise_account(key))
 
     @classmethod

@@ -13,7 +13,7 @@ from cronsim import CronSim, CronSimError
 
 from tidings.announce.page_check.settings import PageCheck
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, RankedSettings
-from tidings.announce.site.errors import SiteError
+from tidings.announce.site.errors import SiteError, check_unmasked
 from tidings.announce.site.google_settings import GoogleSettings
 from tidings.core.net.addresses import Url, UrlError, parse_url
 from tidings.core.secrets.secret import Secret
@@ -153,8 +153,7 @@ def make_site(
     sitemaps = [check_url("sitemapUrl", url) for url in sitemap_urls]
     checked_host = check_host(host) if host else find_netloc(sitemaps[0])
     checked_key = check_key(key)
-    if key_location and checked_key.masked in key_location:
-        raise SiteError("keyLocation", "this is the masked value of an answer; leave it out to keep the present one")
+    check_unmasked("keyLocation", key_location or "")
     # A site on plain http has its key file there, too. For https this is the default of the protocol.
     location = check_url(
         "keyLocation", key_location or f"{sitemaps[0].scheme}://{checked_host}/{checked_key.reveal()}.txt"
@@ -216,8 +215,7 @@ def check_group(group: str) -> str:
 
 def check_hook_secret(secret: str) -> Secret:
     """The secret of deploy hooks. Raises SiteError, which does not repeat it."""
-    if secret == Secret(secret).masked:
-        raise SiteError("hookSecret", "this is the masked value of an answer; leave it out to keep the present one")
+    check_unmasked("hookSecret", secret)
     if not _HOOK_SECRET.fullmatch(secret):
         raise SiteError("hookSecret", "it must have 16 to 256 printable ASCII characters without white space")
     return Secret(secret)
