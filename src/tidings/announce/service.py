@@ -358,4 +358,4 @@ class Started:
                 raise ExecutionLostError(self.execution.public_id, self.execution.workflow_name)
             if record.status is not ExecutionStatus.RUNNING:
                 return record
-            await self.live.wait_for_end(record.public_id, at_most=_LOOK_EVERY)
+            await self.live.wait_for_an_end(at_most=_LOOK_EVERY)

@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
 import typer
 
@@ -52,17 +52,8 @@ class Exit(IntEnum):
     BAD_INPUT = 2
 
 
-class Session:
+class Session(AsyncExitStack):
     """What a command may open. The installation is closed when the command ends."""
-
-    def __init__(self) -> None:
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._stack.__aexit__(*error)
 
     @functools.cached_property
     def settings(self) -> "Settings":
@@ -122,7 +113,7 @@ class Session:
             file=settings.data_dir / "tidings.log",
         )
         log_uncaught_exceptions()
-        installation = await self._stack.enter_async_context(
+        installation = await self.enter_async_context(
             open_installation(settings, redactor=redactor, clock=clock, migrate=migrate)
         )
         spare_the_collector()
@@ -144,7 +135,7 @@ class Session:
             is_there, settings = False, dataclasses.replace(settings, database_url=None)
         if is_there:
             return settings
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="tidings-"))
+        folder = self.enter_context(tempfile.TemporaryDirectory(prefix="tidings-"))
         return dataclasses.replace(settings, data_dir=Path(folder))
 
 

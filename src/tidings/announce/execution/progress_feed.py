@@ -17,7 +17,7 @@ from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
 from tidings.core.loop import Loop
-from tidings.core.stop import Stop
+from tidings.core.stop import Stop, StopRequestedError
 
 CHANNEL: Final = "tidings_progress"
 SEND_EVERY: Final = timedelta(seconds=1)
@@ -53,17 +53,10 @@ class ProgressFeed:
         return SEND_EVERY
 
     async def _receive(self, stop: Stop) -> None:
-        stopping = asyncio.create_task(stop.wait())
-        while not stop.requested:
-            watching = asyncio.create_task(self._live.wait_until_watched())
-            await asyncio.wait({stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
-            watching.cancel()
-            if not stop.requested:
-                listening = asyncio.create_task(self._listen())
-                await asyncio.wait({stopping, listening}, return_when=asyncio.FIRST_COMPLETED)
-                listening.cancel()
-                await asyncio.gather(listening, return_exceptions=True)
-        stopping.cancel()
+        with suppress(StopRequestedError):
+            while True:
+                await stop.wait_for(self._live.wait_until_watched())
+                await stop.wait_for(self._listen())
 
     async def _listen(self) -> None:
         """Listen as long as a user watches. After a lost connection, listen again at the next request."""

@@ -20,7 +20,8 @@ class LiveExecutions:
         self._reports: dict[str, Report] = {}
         self._changed: set[str] = set()
         self._received: dict[str, ReportJson] = {}
-        self._waiting: dict[str, set[asyncio.Event]] = {}
+        # Set when the next execution ends here.
+        self._ended = asyncio.Event()
         self._asked = asyncio.Event()
         self._asked_at: float | None = None
 
@@ -33,8 +34,8 @@ class LiveExecutions:
         """The execution has ended here."""
         self._reports.pop(execution_id, None)
         self._changed.discard(execution_id)
-        for event in self._waiting.get(execution_id, ()):
-            event.set()
+        self._ended.set()
+        self._ended = asyncio.Event()
 
     def describe(self, execution_id: str) -> ReportJson | None:
         """The newest report of an execution as JSON; None if none is known here. Use it while the execution runs."""
@@ -45,17 +46,10 @@ class LiveExecutions:
         self._asked.set()
         return self._received.get(execution_id)
 
-    async def wait_for_end(self, execution_id: str, *, at_most: timedelta) -> None:
-        """Return once the execution has ended in this process, or after `at_most`."""
-        event = asyncio.Event()
-        self._waiting.setdefault(execution_id, set()).add(event)
-        try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), at_most.total_seconds())
-        finally:
-            self._waiting[execution_id].discard(event)
-            if not self._waiting[execution_id]:
-                del self._waiting[execution_id]
+    async def wait_for_an_end(self, *, at_most: timedelta) -> None:
+        """Return once an execution has ended in this process, or after `at_most`."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), at_most.total_seconds())
 
     def take_changes(self) -> list[ReportJson]:
         """The reports that changed since this was last called, as JSON."""
