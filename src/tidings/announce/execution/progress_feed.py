@@ -63,7 +63,7 @@ class ProgressFeed:
         import psycopg
 
         address = self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)
-        with suppress(psycopg.OperationalError, OSError):
+        with suppress(psycopg.Error, OSError):
             async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
                 await connection.execute(f"LISTEN {CHANNEL}")
                 while self._live.is_watched:
