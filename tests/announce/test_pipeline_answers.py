@@ -48,6 +48,19 @@ async def test_without_retry_after_a_rate_limit_is_a_minute_of_rest_for_the_engi
     assert dict(engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
+@pytest.mark.one_database
+async def test_the_engine_rests_after_the_last_attempt_too(make_bench: BenchMaker, open_stage: StageMaker) -> None:
+    """A21: without a retry the page is left for next time, and no other page is sent before the minute is over."""
+    bench = make_bench(retry_scale=0.01, max_retries=0)
+    stage = await open_stage(bench=bench, submit_method=SubmitMethod.GET)
+    engine = stage.engines[0]
+    engine.misbehave(Fault(status=429, times=1))
+    report = await stage.announce()
+    began = engine.requests[0].at
+    assert len([request for request in engine.requests if request.at - began < 0.6]) <= 6
+    assert (len(engine.requests), report.submitted, report.failed) == (20, 19, 1)
+
+
 @pytest.mark.parametrize(("fault", "waits"), [(DOWN, (1, 2, 4)), (RESET, (1, 2, 4)), (Fault(status=429), (60, 60, 60))])
 async def test_four_attempts_then_the_batch_is_left_for_next_time(
     make_bench: BenchMaker, open_stage: StageMaker, fault: Fault, waits: tuple[int, ...]

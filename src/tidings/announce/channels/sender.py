@@ -28,7 +28,6 @@ from tidings.announce.channels.channel import (
 )
 from tidings.announce.ledger.recorder import TakenCount
 from tidings.core.clock import to_milliseconds
-from tidings.core.net.retry import Trouble
 from tidings.core.stop import Stop, StopRequestedError
 
 # An engine may ask for a day, but other sites and manual retries should find that out sooner.
@@ -172,7 +171,7 @@ class Sender:
                     break
                 part = part.cut(0, reservation.granted)
                 outcome = await self._send(part)
-                await self._respect_limit(outcome, attempts + 1)
+                await self._respect_limit(outcome)
                 if outcome.verdict is Verdict.QUOTA_REMAINING:
                     # The quota was corrected, and nothing was taken: reserve again, for as many as remain.
                     await self._settle(part, outcome)
@@ -214,14 +213,13 @@ class Sender:
             async with self._context.transaction() as connection:
                 await self._channel.settle(connection, outcome, count=len(part))
 
-    async def _respect_limit(self, outcome: Outcome, attempts: int) -> None:
+    async def _respect_limit(self, outcome: Outcome) -> None:
         """The rate limit applies to the engine: no process sends to it before the wait is over, and then less often."""
         if outcome.verdict is not Verdict.RATE_LIMITED or self._channel.channel.has_quota:
             return
         await self._context.pace.slow_down(self._channel.host)
-        delay = self._context.policy.next_delay(Trouble.RATE_LIMITED, retry=attempts, asked_for=outcome.retry_after)
-        if delay is not None:
-            await self._context.pace.rest(self._channel.host, min(delay, LONGEST_REST))
+        rest = self._context.policy.find_rest(asked_for=outcome.retry_after)
+        await self._context.pace.rest(self._channel.host, min(rest, LONGEST_REST))
 
     async def _conclude(self, sent: SentPart, *, may_split: bool) -> list[BatchPart]:
         """Record a lasting answer. Returns the halves of a part with bad URLs."""

@@ -46,6 +46,10 @@ class RetryPolicy:
         wait = Backoff(waits, most_retries=self.retries).next_delay(retry)
         return None if wait is None else wait * self.scale
 
+    def find_rest(self, *, asked_for: timedelta | None) -> timedelta:
+        """How long to leave a server alone after a rate limit, also after the last attempt."""
+        return (_WAITS[Trouble.RATE_LIMITED][0] if asked_for is None else asked_for) * self.scale
+
 
 def parse_retry_after(value: str | None, *, now: datetime) -> timedelta | None:
     """The header's duration, given in seconds or as a date; None if it is missing, wrong or past."""
