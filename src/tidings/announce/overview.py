@@ -5,7 +5,7 @@ queries, however many sites there are; one site costs two. Status of one site in
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.channels.quota.site_columns import join_quota, read_quota
 from tidings.announce.ledger.batch_state import DayCount
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.statistics import daily_stats
+from tidings.announce.ledger.statistics import read_series
 from tidings.announce.schedule.table import EVERYTHING, schedules
 from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX
 from tidings.announce.site.table import select_count, sites
@@ -290,7 +290,7 @@ async def _read_sites(connection: AsyncConnection, known: Sequence[Any], *, now:
     today = now.astimezone(UTC).date()
     numbers = [row.number for row in known]
     details = (await connection.execute(_select_details(known, now=now))).all()
-    days = await _read_days(connection, numbers, today=today)
+    days = await read_series(connection, numbers, today=today, days=DAYS)
     by_number = {row.number: row for row in known}
     return {row.number: _read_summary(by_number[row.number], row, days.get(row.number, {}), now=now) for row in details}
 
@@ -330,26 +330,6 @@ def _select_details(known: Sequence[Any], *, now: datetime) -> Select[Any]:
         tables, quota = join_quota(tables, kind, day=kind.find_day(now).isoformat())
         columns += quota
     return select(*columns).select_from(tables).where(sites.c.number.in_([row.number for row in known]))
-
-
-async def _read_days(
-    connection: AsyncConnection, numbers: Sequence[int], *, today: date
-) -> dict[int, dict[Channel, list[DayCount]]]:
-    """30 days of every channel of these sites, in one query."""
-    if not numbers:
-        return {}
-    first = today - timedelta(days=DAYS - 1)
-    columns = daily_stats.c
-    statement = select(columns.site, columns.channel, columns.day, columns.total, columns.successful).where(
-        # One look-up per day: the key begins with the day, so a range of days would read every site.
-        columns.day.in_([(first + timedelta(days=at)).isoformat() for at in range(DAYS)]),
-        columns.site.in_(numbers),
-    )
-    found: dict[int, dict[Channel, list[DayCount]]] = {}
-    for site, channel, day, total, successful in await connection.execute(statement):
-        series = found.setdefault(site, {}).setdefault(Channel(channel), [DayCount()] * DAYS)
-        series[(date.fromisoformat(day) - first).days] = DayCount(int(total), int(successful))
-    return found
 
 
 def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount]], *, now: datetime) -> SiteSummary:

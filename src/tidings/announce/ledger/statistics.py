@@ -4,6 +4,7 @@ The table holds sums, of each site and, as site 0, of all sites together. A page
 however many engines it is tried: the outbox and the ledger know what was counted already (see `recorder`).
 """
 
+from collections.abc import Sequence
 from datetime import date, timedelta
 
 from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, Text, delete, select
@@ -64,17 +65,30 @@ class DailyStatistics:
         await connection.execute(delete(daily_stats).where(_columns.day < oldest, ours))
 
 
+async def read_series(
+    connection: AsyncConnection, sites: Sequence[int], *, today: date, days: int
+) -> dict[int, dict[Channel, list[DayCount]]]:
+    """By site and channel: a count for each of the last `days` days, today's last. Those without work are left out."""
+    first = today - timedelta(days=days - 1)
+    statement = select(daily_stats).where(
+        _columns.site.in_(sites), _columns.day.between(first.isoformat(), today.isoformat())
+    )
+    found: dict[int, dict[Channel, list[DayCount]]] = {}
+    for row in await connection.execute(statement):
+        series = found.setdefault(row.site, {}).setdefault(Channel(row.channel), [DayCount()] * days)
+        series[(date.fromisoformat(row.day) - first).days] = DayCount(row.total, row.successful)
+    return found
+
+
 async def read_days(
     database: Database, *, today: date, days: int, site: int | None = None
 ) -> dict[date, dict[Channel, DayCount]]:
     """The statistics of the last `days` days, today's last; days without work are included. None: of all sites."""
-    first = today - timedelta(days=days - 1)
-    statement = select(daily_stats).where(
-        _columns.site == (EVERYTHING if site is None else site),
-        _columns.day >= first.isoformat(),
-        _columns.day <= today.isoformat(),
-    )
-    counts = {first + timedelta(days=at): dict.fromkeys(Channel, DayCount()) for at in range(days)}
-    for row in await database.fetch(statement):
-        counts[date.fromisoformat(row.day)][Channel(row.channel)] = DayCount(row.total, row.successful)
-    return counts
+    number = EVERYTHING if site is None else site
+    async with database.read_once() as connection:
+        series = (await read_series(connection, [number], today=today, days=days)).get(number, {})
+    idle = [DayCount()] * days
+    return {
+        today - timedelta(days=days - 1 - at): {channel: series.get(channel, idle)[at] for channel in Channel}
+        for at in range(days)
+    }
