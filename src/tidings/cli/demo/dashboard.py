@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,12 +12,15 @@ from random import Random
 from rich.console import Console
 
 from tidings.announce.site.site import Site
+from tidings.announce.site.table import Origin
 from tidings.cli.demo.collect import KEYWORD, DemoPlatforms
+from tidings.cli.demo.neighbours import DOCS, Neighbour
 from tidings.cli.language import say
 from tidings.cli.session import stop_on_signals
 from tidings.core.executions import AlreadyRunningError
 from tidings.core.secrets.scopes import Scope
 from tidings.core.stop import Stop, StopRequestedError
+from tidings.sandbox.bundle import Sandbox
 from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
@@ -42,9 +45,15 @@ class MovingSite:
 
 
 async def show_dashboard(
-    installation: Installation, moving: Sequence[MovingSite], platforms: DemoPlatforms, *, console: Console
+    installation: Installation,
+    sandbox: Sandbox,
+    neighbours: Mapping[str, Neighbour],
+    platforms: DemoPlatforms,
+    *,
+    console: Console,
 ) -> None:
     """Serve the dashboard until Ctrl-C. Meanwhile pages change and are announced, and new posts are collected."""
+    moving = await _list_moving(installation, sandbox, neighbours[DOCS])
     token = await installation.tokens.make(Scope.ADMIN, name="demo")
     installation.redactor.add(token)
     stop = Stop(clock=installation.clock)
@@ -66,6 +75,16 @@ async def show_dashboard(
             finally:
                 stop.request("the demo ends")
                 await asyncio.gather(changing, return_exceptions=True)
+
+
+async def _list_moving(installation: Installation, sandbox: Sandbox, docs: Neighbour) -> Sequence[MovingSite]:
+    """The site of the first steps, which was announced by hand so far and is scheduled from now on, and another."""
+    found = {site.id: installation.know(site) for site in await installation.sites.list_all()}
+    own = await installation.sites.save(found[sandbox.site.host], origin=Origin.API)
+    return [
+        MovingSite(found[DOCS], docs.web, docs.engines[1], least=3, most=30),
+        MovingSite(own, sandbox.site, sandbox.engine("beta"), least=10, most=90),
+    ]
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -20,11 +20,7 @@ from tidings.cli.session import Exit, Session, command, fail
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tidings.cli.demo.dashboard import MovingSite
-    from tidings.cli.demo.neighbours import Neighbours
-    from tidings.sandbox.bundle import Sandbox
     from tidings.settings.settings import Settings
-    from tidings.wiring.installation import Installation
 
 
 @command
@@ -68,26 +64,8 @@ async def _play(session: Session, settings: "Settings", *, pages: int, once: boo
         if not once:
             from tidings.cli.demo.dashboard import show_dashboard
 
-            moving = await _list_moving(installation, sandbox, neighbours)
-            await show_dashboard(installation, moving, platforms, console=console)
+            await show_dashboard(installation, sandbox, neighbours, platforms, console=console)
     return Exit.DONE if announced and collected else Exit.FAILED
-
-
-async def _list_moving(
-    installation: "Installation", sandbox: "Sandbox", neighbours: "Neighbours"
-) -> "list[MovingSite]":
-    """The site of the first steps, which was announced by hand so far and is scheduled from now on, and another."""
-    from tidings.announce.site.table import Origin
-    from tidings.cli.demo.dashboard import MovingSite
-    from tidings.cli.demo.neighbours import DOCS
-
-    found = {site.id: installation.know(site) for site in await installation.sites.list_all()}
-    own = await installation.sites.save(found[sandbox.site.host], origin=Origin.API)
-    docs = neighbours.docs
-    return [
-        MovingSite(found[DOCS], docs.web, docs.engines[1], least=3, most=30),
-        MovingSite(own, sandbox.site, sandbox.engine("beta"), least=10, most=90),
-    ]
 
 
 def _make_settings(settings: "Settings") -> "Settings":

@@ -8,13 +8,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from tidings.announce.site.site import Site
 from tidings.announce.site.table import Origin
 from tidings.cli.demo.collect import DemoPlatforms
-from tidings.cli.demo.neighbours import ARCHIVE, BLOG, DOCS, SHOP, Neighbours, add_neighbours
+from tidings.cli.demo.neighbours import ARCHIVE, BLOG, DOCS, SHOP, Neighbour, add_neighbours
 from tidings.collect.write.keywords import RefreshPlan
 from tidings.core.clock import SystemClock
 from tidings.core.stop import Stop
+from tidings.sandbox.engines.indexnow import FORBIDDEN
 from tidings.wiring.crawl import make_collect_runner, open_crawler
 from tidings.wiring.installation import Installation
 
@@ -36,7 +36,7 @@ class DemoClock(SystemClock):
 
 
 async def live_through_month(
-    installation: Installation, neighbours: Neighbours, platforms: DemoPlatforms, *, clock: DemoClock
+    installation: Installation, neighbours: dict[str, Neighbour], platforms: DemoPlatforms, *, clock: DemoClock
 ) -> None:
     """Add the further sites a month ago, and announce what is new on them, day by day until yesterday."""
     chance = Random(7)  # noqa: S311 - how many pages are new is no secret
@@ -49,20 +49,19 @@ async def live_through_month(
             clock.behind = timedelta(days=ago)
             active = [name for name, (share, _) in RHYTHM.items() if ago == DAYS or chance.random() < share]
             for name in active:
-                neighbours.by_name[name].web.add(chance.randrange(RHYTHM[name][1]))
-            await asyncio.gather(*(_announce(installation, sites[name]) for name in active))
+                neighbours[name].web.add(chance.randrange(RHYTHM[name][1]))
+            announce, stop = installation.announcer.announce, Stop(clock=clock)
+            await asyncio.gather(*(announce(sites[name], stop=stop) for name in active))
             if ago <= NOTES_FOLLOWED:
                 platforms.bilibili.library.grow(chance.randrange(20, 900))
-                await runner.discover(Stop(clock=clock))
-                await runner.collect(Stop(clock=clock))
-    neighbours.refuse_shop()
+                await runner.discover(stop)
+                await runner.collect(stop)
+    # From now on the engine of this site refuses its key, and new pages wait for it.
+    neighbours[SHOP].engines[0].misbehave(FORBIDDEN)
+    neighbours[SHOP].web.add(24)
     clock.behind = timedelta(0)
     for name, site in sites.items():
         # A schedule that began a month ago would still be due for its first day.
         await installation.sites.save(replace(site, enabled=True), origin=Origin.API)
         if name == BLOG:
             await installation.schedules.pause(site.number)
-
-
-async def _announce(installation: Installation, site: Site) -> None:
-    await installation.announcer.announce(site, stop=Stop(clock=installation.clock))

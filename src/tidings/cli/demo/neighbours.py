@@ -13,7 +13,7 @@ from tidings.core.clock import Clock
 from tidings.sandbox.bundle import Sandbox
 from tidings.sandbox.engines.baidu import DEMO_BAIDU_TOKEN, SandboxBaidu
 from tidings.sandbox.engines.bing import DEMO_BING_KEY
-from tidings.sandbox.engines.indexnow import FORBIDDEN, SandboxEngine
+from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
 from tidings.settings.settings import Settings
@@ -32,27 +32,11 @@ class Neighbour:
     engines: tuple[SandboxEngine, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The further sites by their ids."""
-
-    by_name: dict[str, Neighbour]
-
-    @property
-    def docs(self) -> Neighbour:
-        return self.by_name[DOCS]
-
-    def refuse_shop(self) -> None:
-        """From now on the engine of this site refuses its key, and new pages wait for it."""
-        self.by_name[SHOP].engines[0].misbehave(FORBIDDEN)
-        self.by_name[SHOP].web.add(24)
-
-
 @asynccontextmanager
 async def open_neighbours(
     settings: Settings, sandbox: Sandbox, *, clock: Clock
-) -> AsyncIterator[tuple[Settings, Neighbours]]:
-    """Their servers, and the settings that lead to Baidu."""
+) -> AsyncIterator[tuple[Settings, dict[str, Neighbour]]]:
+    """Their servers by the ids of the sites, and the settings that lead to Baidu."""
     async with AsyncExitStack() as stack:
         docs, archive, blog, shop = [await stack.enter_async_context(SandboxSite(pages=n)) for n in (40, 60, 8, 30)]
         gamma, delta, epsilon, zeta = [
@@ -63,21 +47,19 @@ async def open_neighbours(
         baidu = await stack.enter_async_context(SandboxBaidu(sites={docs.origin: DEMO_BAIDU_TOKEN}, now=clock.now))
         if sandbox.bing is not None:
             sandbox.bing.add_site(docs.origin, key=DEMO_BING_KEY)
-        neighbours = Neighbours(
-            {
-                DOCS: Neighbour(docs, (gamma, delta)),
-                ARCHIVE: Neighbour(archive, (gamma, epsilon)),
-                BLOG: Neighbour(blog, (gamma,)),
-                SHOP: Neighbour(shop, (zeta,)),
-            }
-        )
+        neighbours = {
+            DOCS: Neighbour(docs, (gamma, delta)),
+            ARCHIVE: Neighbour(archive, (gamma, epsilon)),
+            BLOG: Neighbour(blog, (gamma,)),
+            SHOP: Neighbour(shop, (zeta,)),
+        }
         yield replace(settings, bases=replace(settings.bases, baidu=baidu.address)), neighbours
 
 
-async def add_neighbours(installation: Installation, neighbours: Neighbours) -> dict[str, Site]:
+async def add_neighbours(installation: Installation, neighbours: dict[str, Neighbour]) -> dict[str, Site]:
     """Store the sites, without a schedule as yet; returns them by their ids."""
     sites = {}
-    for name, neighbour in neighbours.by_name.items():
+    for name, neighbour in neighbours.items():
         has_all = name == DOCS
         made = make_site(
             site_id=name,

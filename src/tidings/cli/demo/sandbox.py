@@ -47,7 +47,7 @@ def _show_addresses(sandbox: "Sandbox") -> None:
         typer.echo(f"{title} {address}")
     typer.echo(say("Copy these variables into another terminal:"))
     for name, value in _list_variables(addresses).items():
-        _show_command(f"export {name}='{value}'", indent="")
+        typer.echo(f"export {name}='{value}'")
     engines = " ".join(f"--engine {engine.endpoint}" for engine in sandbox.engines)
     typer.echo(say("Then announce:"))
     _show_command(f"tidings announce {site.sitemap_url} --key {site.key} {engines}")
@@ -69,8 +69,8 @@ def _show_addresses(sandbox: "Sandbox") -> None:
     typer.echo(say("Ctrl-C ends it."))
 
 
-def _show_command(command: str, *, indent: str = "  ") -> None:
-    typer.echo(f"{indent}{command}")
+def _show_command(command: str) -> None:
+    typer.echo(f"  {command}")
 
 
 def _list_addresses(sandbox: "Sandbox", addresses: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ something only through the forms of pages, which carry the session's form key.
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from fastapi import Request, Security
@@ -198,6 +198,12 @@ def require(*scopes: Scope, changes_state: bool | None = None) -> Any:
     with those if `changes_state`.
     """
     return Security(Requirement(scopes, changes_state=changes_state), scopes=[scope.value for scope in scopes])
+
+
+# The grants that most routes ask for.
+AdminGrant = Annotated[Grant, require()]
+ViewerGrant = Annotated[Grant, require(Scope.VIEWER)]
+WorkflowGrant = Annotated[Grant, require(Scope.WORKFLOW)]
 
 
 def comes_from_elsewhere(request: Request) -> bool:

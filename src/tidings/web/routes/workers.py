@@ -1,11 +1,8 @@
 """The route of workers: who takes jobs, and how much waits."""
 
-from typing import Annotated
-
 from tidings.core.queue.dispatcher import Dispatcher
-from tidings.core.secrets.scopes import Grant
 from tidings.web.description import ApiRouter
-from tidings.web.middleware.auth import require
+from tidings.web.middleware.auth import AdminGrant
 from tidings.web.models.workers import WorkersAnswer
 
 
@@ -13,7 +10,7 @@ def make_workers_router(dispatcher: Dispatcher) -> ApiRouter:
     router = ApiRouter(tags=["operations"])
 
     @router.get("/api/workers", summary="List the workers")
-    async def list_workers(_grant: Annotated[Grant, require()]) -> WorkersAnswer:
+    async def list_workers(_grant: AdminGrant) -> WorkersAnswer:
         return WorkersAnswer.describe(workers=await dispatcher.list_workers(), queues=await dispatcher.list_queues())
 
     return router

@@ -15,7 +15,7 @@ from tidings.core.executions import ExecutionRecord, Executions, ExecutionStatus
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem
-from tidings.web.middleware.auth import require
+from tidings.web.middleware.auth import AdminGrant, require
 from tidings.web.models.announce_answers import ExecutionAnswer, ExecutionDocument, ExecutionsAnswer, StartedAnswer
 from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup, require_execution
 
@@ -98,7 +98,7 @@ def _add_stop(router: ApiRouter, stop: Callable[[str], Awaitable[bool]], found_t
         status_code=202,
         responses=problem_answers(404, 409),
     )
-    async def stop_execution(_grant: Annotated[Grant, require()], found: found_type) -> StartedAnswer:
+    async def stop_execution(_grant: AdminGrant, found: found_type) -> StartedAnswer:
         if not await stop(found.public_id):
             problem(409, "not_running", "this execution has ended")
         site_id = found.workflow_name.removeprefix(WORKFLOW_PREFIX)

@@ -13,10 +13,9 @@ from tidings.announce.ledger.lookup import LookupRefusal, find_page
 from tidings.core.clock import Clock, parse_timestamp
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
-from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import refuse_field
-from tidings.web.middleware.auth import require
+from tidings.web.middleware.auth import AdminGrant, ViewerGrant
 from tidings.web.models.announce import ForgetBody, UrlsBody
 from tidings.web.models.announce_answers import FailedAnswer, ForgottenAnswer, LookupAnswer
 from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
@@ -30,7 +29,7 @@ def make_ledger_router(
     @router.get("/ledger", summary="Was this page announced?", responses=problem_answers(404))
     async def find_url(
         site_id: SiteId,
-        grant: Annotated[Grant, require(Scope.VIEWER)],
+        grant: ViewerGrant,
         url: Annotated[str, Query(max_length=2_048, description="The page.", examples=["https://example.com/page"])],
     ) -> LookupAnswer:
         """Per channel: when it was last accepted, by which rule it is due or not, and what is open or failed."""
@@ -45,7 +44,7 @@ def make_ledger_router(
     @router.get("/failed", summary="List URLs that failed", responses=problem_answers(404))
     async def list_failed(
         site_id: SiteId,
-        grant: Annotated[Grant, require(Scope.VIEWER)],
+        grant: ViewerGrant,
         limit: Annotated[int, Query(ge=1, le=1_000, description="How many at most, of each channel.")] = 100,
     ) -> FailedAnswer:
         site = await lookup.require_shown(site_id, grant)
@@ -57,13 +56,13 @@ def make_ledger_router(
         return FailedAnswer.describe(failed=failed)
 
     @router.post("/requeue", summary="Send some URLs again", responses=problem_answers(404, 409))
-    async def requeue_urls(site_id: SiteId, body: UrlsBody, _grant: Annotated[Grant, require()]) -> ForgottenAnswer:
+    async def requeue_urls(site_id: SiteId, body: UrlsBody, _grant: AdminGrant) -> ForgottenAnswer:
         site = await lookup.require(site_id)
         count = await requeue(site, body.urls, channel=body.channel, database=database, executions=executions)
         return ForgottenAnswer(forgotten=count)
 
     @router.post("/forget", summary="Forget what was announced since a time", responses=problem_answers(404, 409))
-    async def forget_entries(site_id: SiteId, body: ForgetBody, _grant: Annotated[Grant, require()]) -> ForgottenAnswer:
+    async def forget_entries(site_id: SiteId, body: ForgetBody, _grant: AdminGrant) -> ForgottenAnswer:
         site = await lookup.require(site_id)
         since = parse_timestamp(body.since)
         if since is None:

@@ -8,10 +8,9 @@ from tidings.announce.overview import SiteCondition, SiteOrder, list_sites
 from tidings.announce.site.table import SiteRecords
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
-from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem
-from tidings.web.middleware.auth import require
+from tidings.web.middleware.auth import ViewerGrant
 from tidings.web.models.announce_answers import OverviewAnswer
 
 
@@ -20,7 +19,7 @@ def make_site_overview_router(*, sites: SiteRecords, database: Database, clock: 
 
     @router.get("/api/overview", summary="List sites with their condition", responses=problem_answers(404))
     async def read_overview(
-        grant: Annotated[Grant, require(Scope.VIEWER)],
+        grant: ViewerGrant,
         search: Annotated[str, Query(max_length=100, description="A part of the id.")] = "",
         group: Annotated[str | None, Query(max_length=64, description="One group alone.")] = None,
         condition: Annotated[list[SiteCondition] | None, Query(max_length=10, description="Only these.")] = None,

@@ -11,11 +11,11 @@ from tidings.announce.site.document import change_site, describe_site, read_site
 from tidings.announce.site.site import Site
 from tidings.announce.site.table import SiteRecords
 from tidings.core.secrets.redaction import Redactor
-from tidings.core.secrets.scopes import Grant, Scope
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.tokens import Tokens
 from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem
-from tidings.web.middleware.auth import require
+from tidings.web.middleware.auth import AdminGrant, ViewerGrant
 from tidings.web.models.announce import NewSiteBody, SiteBody
 from tidings.web.models.announce_answers import SiteAnswer, SitesAnswer, TokenAnswer
 from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup, refuse_unknown_site
@@ -51,7 +51,7 @@ def make_sites_router(lookup: SiteLookup, services: SiteServices) -> ApiRouter:
 def _add_read_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServices) -> None:
     @router.get("", summary="List sites")
     async def list_sites(
-        grant: Annotated[Grant, require(Scope.VIEWER)],
+        grant: ViewerGrant,
         limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 50,
         after: Annotated[str | None, Query(max_length=253, description="The id of the last one seen.")] = None,
     ) -> SitesAnswer:
@@ -63,7 +63,7 @@ def _add_read_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServic
         )
 
     @router.get("/{site_id}", summary="Read a site", responses=problem_answers(404))
-    async def read_one_site(site_id: SiteId, grant: Annotated[Grant, require(Scope.VIEWER)]) -> SiteAnswer:
+    async def read_one_site(site_id: SiteId, grant: ViewerGrant) -> SiteAnswer:
         return SiteAnswer(site=describe_site(await lookup.require_shown(site_id, grant)))
 
 
@@ -73,7 +73,7 @@ def _add_change_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServ
             problem(409, "from_environment", "SITEMAP_URL and related variables set up this site; change those")
 
     @router.post("", summary="Set up a site", status_code=201, responses=problem_answers(409))
-    async def create_site(body: NewSiteBody, _grant: Annotated[Grant, require()]) -> SiteAnswer:
+    async def create_site(body: NewSiteBody, _grant: AdminGrant) -> SiteAnswer:
         site = read_site(body.to_fields(), engines=services.engines, schedule=services.schedule)
         stored = await services.sites.add(services.know(site))
         if stored is None:
@@ -82,7 +82,7 @@ def _add_change_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServ
         return SiteAnswer(site=describe_site(stored))
 
     @router.put("/{site_id}", summary="Change some fields of a site", responses=problem_answers(404, 409))
-    async def update_site(site_id: SiteId, body: SiteBody, _grant: Annotated[Grant, require()]) -> SiteAnswer:
+    async def update_site(site_id: SiteId, body: SiteBody, _grant: AdminGrant) -> SiteAnswer:
         refuse_environment(site_id)
 
         def change(site: Site) -> Site:
@@ -96,7 +96,7 @@ def _add_change_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServ
         return SiteAnswer(site=describe_site(stored))
 
     @router.delete("/{site_id}", summary="Remove a site", status_code=204, responses=problem_answers(404, 409))
-    async def delete_site(site_id: SiteId, _grant: Annotated[Grant, require()]) -> Response:
+    async def delete_site(site_id: SiteId, _grant: AdminGrant) -> Response:
         refuse_environment(site_id)
         site = await lookup.require(site_id)
         await services.service.remove(site)
@@ -108,7 +108,7 @@ def _add_token_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServi
     @router.post(
         "/{site_id}/token", summary="Make the site's own token", status_code=201, responses=problem_answers(404)
     )
-    async def make_site_token(site_id: SiteId, _grant: Annotated[Grant, require()]) -> TokenAnswer:
+    async def make_site_token(site_id: SiteId, _grant: AdminGrant) -> TokenAnswer:
         site = await lookup.require(site_id)
         token = await services.tokens.make(Scope.SITE, site=site.number, name=site.id)
         services.redactor.add(token)
@@ -117,7 +117,7 @@ def _add_token_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServi
     @router.delete(
         "/{site_id}/token", summary="Revoke the site's own token", status_code=204, responses=problem_answers(404)
     )
-    async def revoke_site_token(site_id: SiteId, _grant: Annotated[Grant, require()]) -> Response:
+    async def revoke_site_token(site_id: SiteId, _grant: AdminGrant) -> Response:
         site = await lookup.require(site_id)
         if not await services.tokens.revoke(Scope.SITE, site=site.number):
             problem(404, "no_token", "this site has no token; POST makes one")

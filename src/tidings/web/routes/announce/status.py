@@ -17,7 +17,7 @@ from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem
-from tidings.web.middleware.auth import require
+from tidings.web.middleware.auth import ViewerGrant, require
 from tidings.web.models.announce_answers import (
     AlertsAnswer,
     DailyAnswer,
@@ -63,7 +63,7 @@ def make_status_router(
         responses=problem_answers(404),
     )
     async def read_daily(
-        grant: Annotated[Grant, require(Scope.VIEWER)],
+        grant: ViewerGrant,
         days: Annotated[int, Query(ge=1, le=MOST_DAYS, description="How many days, today included.")] = 7,
         site: Annotated[str | None, Query(max_length=253, description="One site alone.")] = None,
     ) -> DailyAnswer:
@@ -85,7 +85,7 @@ def make_status_router(
 
     @router.get("/api/alerts", summary="List open alerts")
     async def list_alerts(
-        grant: Annotated[Grant, require(Scope.VIEWER)],
+        grant: ViewerGrant,
         limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 100,
     ) -> AlertsAnswer:
         _refuse_group(grant)

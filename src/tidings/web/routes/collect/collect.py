@@ -19,14 +19,11 @@ from tidings.collect.write.keywords import NO_REFRESH, Keyword, Keywords, Refres
 from tidings.collect.write.values import NewCandidate
 from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
-from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem, refuse_field
-from tidings.web.middleware.auth import require
+from tidings.web.middleware.auth import AdminGrant, WorkflowGrant
 from tidings.web.models import collect as shapes
 
-ReadGrant = Annotated[Grant, require(Scope.WORKFLOW)]
-ChangeGrant = Annotated[Grant, require()]
 KeywordId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The keyword's id.", examples=[1])]
 
 
@@ -55,12 +52,12 @@ def make_collect_router(services: CollectServices) -> ApiRouter:
 
 def _add_status_routes(router: ApiRouter, services: CollectServices) -> None:
     @router.get("/collect/status", summary="Read the status of collect")
-    async def read_collect_status(_grant: ReadGrant) -> shapes.CollectStatusAnswer:
+    async def read_collect_status(_grant: WorkflowGrant) -> shapes.CollectStatusAnswer:
         return shapes.CollectStatusAnswer.model_validate(await services.status.read())
 
     @router.get("/collect/executions", summary="List executions of collect")
     async def list_collect_executions(
-        _grant: ReadGrant, limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 50
+        _grant: WorkflowGrant, limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 50
     ) -> shapes.CollectExecutionsAnswer:
         """The newest first."""
         async with services.database.read() as connection:
@@ -68,7 +65,7 @@ def _add_status_routes(router: ApiRouter, services: CollectServices) -> None:
         return shapes.CollectExecutionsAnswer.describe(executions=found)
 
     @router.get("/cookies", summary="List cookies")
-    async def list_cookies(_grant: ReadGrant) -> shapes.CookiesAnswer:
+    async def list_cookies(_grant: WorkflowGrant) -> shapes.CookiesAnswer:
         """Names and states, never values."""
         return shapes.CookiesAnswer.describe(cookies=await services.cookies.list_all())
 
@@ -77,11 +74,11 @@ def _add_keyword_routes(router: ApiRouter, services: CollectServices) -> None:
     keywords = services.keywords
 
     @router.get("/keywords", summary="List watched keywords")
-    async def list_watched_keywords(_grant: ReadGrant) -> shapes.KeywordsAnswer:
+    async def list_watched_keywords(_grant: WorkflowGrant) -> shapes.KeywordsAnswer:
         return shapes.KeywordsAnswer.describe(keywords=await keywords.list_all())
 
     @router.post("/keywords", summary="Watch a keyword", status_code=201)
-    async def add_keyword(body: shapes.KeywordBody, _grant: ChangeGrant) -> shapes.AddedKeywordAnswer:
+    async def add_keyword(body: shapes.KeywordBody, _grant: AdminGrant) -> shapes.AddedKeywordAnswer:
         """A keyword that the platform cannot search for as things are (no feeds, a missing package) is refused."""
         if body.platform not in (names := list_platforms()):
             refuse_field("platform", f"there is no such platform; the platforms are {', '.join(names)}")
@@ -123,17 +120,17 @@ def _add_keyword_changes(router: ApiRouter, services: CollectServices) -> None:
         return shapes.KeywordAnswer.describe(keyword=await require_keyword(keyword_id))
 
     @router.post("/keywords/{keyword_id}/pause", summary="Pause a keyword", responses=problem_answers(404))
-    async def pause_keyword(keyword_id: KeywordId, _grant: ChangeGrant) -> shapes.KeywordAnswer:
+    async def pause_keyword(keyword_id: KeywordId, _grant: AdminGrant) -> shapes.KeywordAnswer:
         return await set_enabled(keyword_id, enabled=False)
 
     @router.post("/keywords/{keyword_id}/resume", summary="Resume a keyword", responses=problem_answers(404))
-    async def resume_keyword(keyword_id: KeywordId, _grant: ChangeGrant) -> shapes.KeywordAnswer:
+    async def resume_keyword(keyword_id: KeywordId, _grant: AdminGrant) -> shapes.KeywordAnswer:
         return await set_enabled(keyword_id, enabled=True)
 
     @router.delete(
         "/keywords/{keyword_id}", summary="Stop watching a keyword", status_code=204, responses=problem_answers(404)
     )
-    async def remove_keyword(keyword_id: KeywordId, _grant: ChangeGrant) -> Response:
+    async def remove_keyword(keyword_id: KeywordId, _grant: AdminGrant) -> Response:
         """Its candidates and notes stay."""
         found = await require_keyword(keyword_id)
         await keywords.remove(found.platform, found.keyword)
@@ -143,7 +140,7 @@ def _add_keyword_changes(router: ApiRouter, services: CollectServices) -> None:
 def _add_candidate_routes(router: ApiRouter, services: CollectServices) -> None:
     @router.get("/candidates", summary="List candidates")
     async def list_all_candidates(
-        _grant: ReadGrant,
+        _grant: WorkflowGrant,
         status: Annotated[CandidateStatus | None, Query(description="Of this status.")] = None,
         platform: Annotated[str | None, Query(max_length=32, description="Of this platform.")] = None,
         limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 50,
@@ -161,7 +158,7 @@ def _add_candidate_routes(router: ApiRouter, services: CollectServices) -> None:
         )
 
     @router.post("/candidates", summary="Add a note by its URL", status_code=201)
-    async def add_given_note(body: shapes.GivenNoteBody, _grant: ChangeGrant) -> shapes.GivenNoteAnswer:
+    async def add_given_note(body: shapes.GivenNoteBody, _grant: AdminGrant) -> shapes.GivenNoteAnswer:
         """Collected next. A note that is known stays as it is, and one that was deleted stays deleted."""
         try:
             note = find_note(body.url)
@@ -173,7 +170,7 @@ def _add_candidate_routes(router: ApiRouter, services: CollectServices) -> None:
         return shapes.GivenNoteAnswer(platform=note.platform, note_id=note.note_id, created=created)
 
     @router.post("/candidates/retry", summary="Try failed candidates again")
-    async def retry_candidates(body: shapes.RetryBody, _grant: ChangeGrant) -> shapes.RequeuedAnswer:
+    async def retry_candidates(body: shapes.RetryBody, _grant: AdminGrant) -> shapes.RequeuedAnswer:
         if body.note_ids is not None and body.platform is None:
             refuse_field("platform", "it is required with noteIds")
         count = await services.writer.corrections.requeue(body.platform, note_ids=body.note_ids)

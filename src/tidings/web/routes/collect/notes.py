@@ -21,10 +21,9 @@ from tidings.collect.archive.export import (
 from tidings.collect.notes import NoteKind
 from tidings.collect.write.writer import Writer
 from tidings.core.clock import Clock, parse_timestamp
-from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem, refuse_field
-from tidings.web.middleware.auth import require
+from tidings.web.middleware.auth import AdminGrant, WorkflowGrant
 from tidings.web.models.comments import CommentsAnswer
 from tidings.web.models.notes import NoteAnswer, NotesAnswer
 
@@ -77,7 +76,7 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> Ap
 
     @router.get("", summary="List and search notes")
     async def list_notes(
-        _grant: Annotated[Grant, require(Scope.WORKFLOW)],
+        _grant: WorkflowGrant,
         wanted: wanted_notes,
         limit: Annotated[int, Query(ge=1, le=MOST_IN_PAGE, description="How many at most.")] = 50,
         cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next` of the page before.")] = None,
@@ -87,7 +86,7 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> Ap
 
     @router.get("/export", summary="Export notes", response_class=StreamingResponse)
     async def export_all_notes(
-        _grant: Annotated[Grant, require(Scope.WORKFLOW)],
+        _grant: WorkflowGrant,
         wanted: wanted_notes,
         form: Annotated[ExportFormat, Query(alias="format", description="The file's format.")] = ExportFormat.JSONL,
         content: Annotated[
@@ -109,7 +108,7 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> Ap
     async def list_note_comments(
         platform: PlatformPath,
         note_id: NoteIdPath,
-        _grant: Annotated[Grant, require(Scope.WORKFLOW)],
+        _grant: WorkflowGrant,
         limit: Annotated[int, Query(ge=1, le=MOST_IN_PAGE, description="How many at most.")] = 50,
         cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next` of the page before.")] = None,
     ) -> CommentsAnswer:
@@ -120,9 +119,7 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> Ap
         return CommentsAnswer.model_validate({"comments": described, "total": total, "next": page.next})
 
     @router.get("/{platform}/{note_id:note}", summary="Read a note", responses=problem_answers(404))
-    async def read_stored_note(
-        platform: PlatformPath, note_id: NoteIdPath, _grant: Annotated[Grant, require(Scope.WORKFLOW)]
-    ) -> NoteAnswer:
+    async def read_stored_note(platform: PlatformPath, note_id: NoteIdPath, _grant: WorkflowGrant) -> NoteAnswer:
         """With all its versions, and its counts each time it was read."""
         versions = [each.describe() for each in await notes.list_versions(platform, note_id)]
         if not versions:
@@ -133,9 +130,7 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> Ap
     @router.delete(
         "/{platform}/{note_id:note}", summary="Delete a note", status_code=204, responses=problem_answers(404)
     )
-    async def delete_stored_note(
-        platform: PlatformPath, note_id: NoteIdPath, _grant: Annotated[Grant, require()]
-    ) -> Response:
+    async def delete_stored_note(platform: PlatformPath, note_id: NoteIdPath, _grant: AdminGrant) -> Response:
         """Deletes it everywhere, also in Feishu, and does not collect it again."""
         if not await writer.corrections.delete_note(platform, note_id):
             problem(404, "unknown_note", "there is neither a note nor a candidate of this platform and id")

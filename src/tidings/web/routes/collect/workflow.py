@@ -5,7 +5,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from fastapi import Request
 
@@ -39,7 +39,7 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.envelope import EnvelopeRoutes
 from tidings.web.errors import problem
-from tidings.web.middleware.auth import require
+from tidings.web.middleware.auth import WorkflowGrant, require
 from tidings.web.middleware.input import DocumentRoute
 from tidings.web.middleware.request_context import REQUEST_ID
 from tidings.web.models import workflow as shapes
@@ -47,8 +47,6 @@ from tidings.web.routes.collect.comments import add_comment_routes
 
 _LOST: Final = problem_answers(409)
 _RECORD_LOST: Final = "this execution does not hold the record; nothing was changed"
-
-WorkflowGrant = Annotated[Grant, require(Scope.WORKFLOW)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
