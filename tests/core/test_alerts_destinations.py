@@ -194,7 +194,10 @@ async def test_apprise_delivers_to_a_real_receiver(
     assert destination.name == "apprise:2"
 
 
-FOREIGN_WORDS = "@everyone <!channel> <@U1> [your bank](https://evil.example) ||hidden|| ![x](http://t.example/1.png)"
+FOREIGN_WORDS = (
+    "@everyone a@everyone <!channel> <@U1> [your bank](https://evil.example) ||hidden|| ![x](http://t.example/1.png)\n"
+    "[bank]: https://evil.example"
+)
 
 
 async def test_foreign_words_are_no_markup_in_a_messenger(sink: SandboxSink) -> None:
@@ -207,7 +210,7 @@ async def test_foreign_words_are_no_markup_in_a_messenger(sink: SandboxSink) -> 
     document = sink.requests[-1].fields["document"]
     assert isinstance(document, dict)
     text = document["text"]
-    assert [each for each in ("@everyone", "@here", "<!", "<@", "](", "||") if each in text] == []
+    assert [each for each in ("@everyone", "@here", "<!", "<@", "](", "]:", "||") if each in text] == []
     assert "admin@one.example" in text
     assert text.replace("\u200b", "").count(FOREIGN_WORDS) == 1
 

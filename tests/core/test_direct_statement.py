@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import traceback
 from collections.abc import Coroutine
 from typing import Any
 
@@ -98,6 +99,16 @@ async def test_it_is_part_of_the_transaction_and_its_error_does_not_show_its_val
         await write_twice()
     assert "secret" not in str(found.value)
     assert await _count(database) == 0
+
+
+@pytest.mark.parametrize("is_direct", [True, False])
+async def test_no_line_of_an_error_shows_the_row(database: Database, is_direct: bool) -> None:
+    """A23: the log shows the whole traceback, and PostgreSQL repeats the row below its message."""
+    row = {"source_id": 987_654_321, "terms": None}
+    with pytest.raises(IntegrityError) as found:
+        async with database.write() as connection:
+            await (_INSERT.run(connection, row) if is_direct else connection.execute(insert(note_terms), row))
+    assert "987654321" not in "".join(traceback.format_exception(found.value))
 
 
 async def test_a_value_that_no_column_takes_is_an_error_that_leaves_the_connection_usable(database: Database) -> None:

@@ -15,8 +15,9 @@ _COUNT: Final = {Language.ENGLISH: "Count", Language.CHINESE: "数量"}
 _SINCE: Final = {Language.ENGLISH: "Since", Language.CHINESE: "开始"}
 _UNTIL: Final = {Language.ENGLISH: "Until", Language.CHINESE: "恢复"}
 
-# Mentions (@everyone, <!channel>), tags and links with another text, hidden and crossed-out text.
-_MARKUP: Final = re.compile(r"(?<!\w)@(?=\w)|<(?=[\w@!#&:/])|\](?=[(\[])|([*~|`])(?=\1)")
+# Mentions (@everyone, which Discord finds within a word too, and <!channel>), tags and links with another text, hidden
+# and crossed-out text.
+_MARKUP: Final = re.compile(r"(?<!\w)@(?=\w)|@(?=everyone|here)|<(?=[\w@!#&:/])|\](?=[(\[:])|([*~|`])(?=\1)")
 _ZERO_WIDTH_SPACE: Final = "\u200b"
 
 

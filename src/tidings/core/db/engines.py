@@ -131,11 +131,18 @@ def open_postgresql_writer(url: URL, *, connections: int) -> AsyncEngine:
         _name_postgresql(url),
         hide_parameters=True,
         # A frozen process must not keep its locks: others take over what it did.
-        connect_args={"options": _add_option(url, f"-c idle_in_transaction_session_timeout={_LONGEST_IDLE}")},
+        connect_args=_describe_connection(url, f"-c idle_in_transaction_session_timeout={_LONGEST_IDLE}"),
         **_size_pool(connections),
     )
     _replace_lost_connections(engine)
     return engine
+
+
+def _describe_connection(url: URL, option: str) -> dict[str, Any]:
+    """The driver's arguments. It is imported here: an installation on SQLite does not need it."""
+    from tidings.core.db.terse_connection import TerseConnection
+
+    return {"options": _add_option(url, option), "async_creator_fn": TerseConnection.connect}
 
 
 def _size_pool(connections: int) -> dict[str, int]:
@@ -150,7 +157,7 @@ def open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
         **_size_pool(connections),
         hide_parameters=True,
         isolation_level="REPEATABLE READ",
-        connect_args={"options": _add_option(url, "-c default_transaction_read_only=on")},
+        connect_args=_describe_connection(url, "-c default_transaction_read_only=on"),
         # Repeated at every BEGIN: a SET could change the default for the session.
         execution_options={"postgresql_readonly": True},
     )
