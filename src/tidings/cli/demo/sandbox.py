@@ -46,8 +46,7 @@ def _show_addresses(sandbox: "Sandbox") -> None:
     for title, address in _list_addresses(sandbox, addresses):
         typer.echo(f"{title} {address}")
     typer.echo(say("Copy these variables into another terminal:"))
-    for name, value in _list_variables(addresses).items():
-        typer.echo(f"export {name}='{value}'")
+    typer.echo("\n".join(f"export {name}='{value}'" for name, value in _list_variables(addresses).items()))
     engines = " ".join(f"--engine {engine.endpoint}" for engine in sandbox.engines)
     typer.echo(say("Then announce:"))
     _show_command(f"tidings announce {site.sitemap_url} --key {site.key} {engines}")
