@@ -6,6 +6,7 @@ cookie's name or the execution's id, and an execution's first is its kind. Times
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, PrimaryKeyConstraint, Table, Text
 
+from tidings.core.db.columns import required
 from tidings.core.db.database import RowId, metadata
 
 # Rows that changed. The mirror reads the present row when it sends.
@@ -13,9 +14,7 @@ mirror_outbox = Table(
     "mirror_outbox",
     metadata,
     Column("id", RowId, primary_key=True),
-    Column("table_name", Text, nullable=False),
-    Column("platform", Text, nullable=False),
-    Column("note_id", Text, nullable=False),
+    *required(Text, "table_name", "platform", "note_id"),
     Column("created_at", BigInteger, nullable=False),
     # A request for this row was sent with an unknown result: the mirror must look the record up first.
     Column("in_doubt", Boolean),
@@ -28,11 +27,7 @@ mirror_outbox = Table(
 mirror_records = Table(
     "mirror_records",
     metadata,
-    Column("table_name", Text, nullable=False),
-    Column("platform", Text, nullable=False),
-    Column("note_id", Text, nullable=False),
-    Column("record_id", Text, nullable=False),
-    Column("digest", Text, nullable=False),
+    *required(Text, "table_name", "platform", "note_id", "record_id", "digest"),
     PrimaryKeyConstraint("table_name", "platform", "note_id"),
 )
 
@@ -41,8 +36,7 @@ mirror_intents = Table(
     "mirror_intents",
     metadata,
     Column("table_name", Text, primary_key=True),
-    Column("client_token", Text, nullable=False),
-    Column("body", Text, nullable=False),
+    *required(Text, "client_token", "body"),
     Column("created_at", BigInteger, nullable=False),
 )
 
@@ -50,11 +44,7 @@ mirror_intents = Table(
 mirror_failures = Table(
     "mirror_failures",
     metadata,
-    Column("table_name", Text, nullable=False),
-    Column("platform", Text, nullable=False),
-    Column("note_id", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("action", Text, nullable=False),
+    *required(Text, "table_name", "platform", "note_id", "reason", "action"),
     Column("failed_at", BigInteger, nullable=False),
     PrimaryKeyConstraint("table_name", "platform", "note_id"),
 )
@@ -65,9 +55,7 @@ mirror_state = Table(
     "mirror_state",
     metadata,
     Column("table_name", Text, primary_key=True),
-    Column("target", Text, nullable=False),
-    Column("owner", Text, nullable=False),
-    Column("signature", Text, nullable=False),
+    *required(Text, "target", "owner", "signature"),
     Column("delivered_at", BigInteger),
     Column("last_error", Text),
     Column("failed_at", BigInteger),
@@ -77,8 +65,7 @@ mirror_state = Table(
 mirror_requests = Table(
     "mirror_requests",
     metadata,
-    Column("table_id", Text, nullable=False),
-    Column("record_id", Text, nullable=False),
+    *required(Text, "table_id", "record_id"),
     Column("read_at", BigInteger, nullable=False),
     PrimaryKeyConstraint("table_id", "record_id"),
 )

@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 
 from tidings.collect.notes import Counts
+from tidings.core.db.columns import optional, required
 from tidings.core.db.database import RowId, metadata
 from tidings.core.db.postgresql_options import partial_index
 
@@ -64,23 +65,16 @@ class StageStatus(StrEnum):
 candidates = Table(
     "tbl_candidate",
     metadata,
-    Column("platform", Text, nullable=False),
-    Column("note_id", Text, nullable=False),
-    Column("note_url", Text, nullable=False),
-    Column("title", Text, nullable=False),
-    Column("status", Text, nullable=False),
+    *required(Text, "platform", "note_id", "note_url", "title", "status"),
     # The public id of the execution that leased it.
     Column("processing_lock", Text),
     Column("locked_at", BigInteger),
     Column("retry_count", Integer, nullable=False),
-    Column("source_keyword", Text, nullable=False),
-    Column("exec_meta", Text, nullable=False),
+    *required(Text, "source_keyword", "exec_meta"),
     # It may be leased from this time on.
     Column("due_at", BigInteger, nullable=False),
-    Column("last_error_code", Text),
-    Column("last_error", Text),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
+    *optional(Text, "last_error_code", "last_error"),
+    *required(BigInteger, "created_at", "updated_at"),
     # When its collected note is to be read again, also while that is being done; NULL: not again.
     Column("refresh_at", BigInteger),
     PrimaryKeyConstraint("platform", "note_id"),
@@ -96,15 +90,10 @@ sources = Table(
     "tbl_source",
     metadata,
     Column("id", RowId, primary_key=True),
-    Column("platform", Text, nullable=False),
-    Column("note_id", Text, nullable=False),
+    *required(Text, "platform", "note_id"),
     # `{note_id}_v{version}`.
     Column("idempotency_key", Text, nullable=False),
-    Column("note_url", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("title", Text, nullable=False),
-    Column("author_id", Text, nullable=False),
-    Column("author_name", Text, nullable=False),
+    *required(Text, "note_url", "kind", "title", "author_id", "author_name"),
     # The keyword that found the note first.
     Column("source_keyword", Text, nullable=False),
     Column("published_at", BigInteger),
@@ -121,8 +110,7 @@ sources = Table(
     Column("locked_at", BigInteger),
     Column("retry_count", Integer, nullable=False),
     Column("due_at", BigInteger, nullable=False),
-    Column("last_error_code", Text),
-    Column("last_error", Text),
+    *optional(Text, "last_error_code", "last_error"),
     Column("exec_meta", Text, nullable=False),
     Column("collected_at", BigInteger, nullable=False),
     UniqueConstraint("platform", "idempotency_key"),
@@ -142,8 +130,7 @@ sources = Table(
 note_snapshots = Table(
     "note_snapshots",
     metadata,
-    Column("platform", Text, nullable=False),
-    Column("note_id", Text, nullable=False),
+    *required(Text, "platform", "note_id"),
     Column("taken_at", BigInteger, nullable=False),
     *(Column(name, BigInteger) for name in Counts.__slots__),
     PrimaryKeyConstraint("platform", "note_id", "taken_at"),
@@ -153,14 +140,11 @@ note_snapshots = Table(
 comment_threads = Table(
     "comment_threads",
     metadata,
-    Column("platform", Text, nullable=False),
-    Column("note_id", Text, nullable=False),
-    Column("note_url", Text, nullable=False),
+    *required(Text, "platform", "note_id", "note_url"),
     # The keyword that found the note first.
     Column("source_keyword", Text, nullable=False),
     # How many comments are wanted, and how many this reading has found.
-    Column("wanted", Integer, nullable=False),
-    Column("found", Integer, nullable=False),
+    *required(Integer, "wanted", "found"),
     # The platform's cursor of the next page; empty for the first.
     Column("cursor", Text, nullable=False),
     Column("status", Text, nullable=False),
@@ -168,8 +152,7 @@ comment_threads = Table(
     Column("locked_at", BigInteger),
     Column("retry_count", Integer, nullable=False),
     Column("due_at", BigInteger, nullable=False),
-    Column("last_error_code", Text),
-    Column("last_error", Text),
+    *optional(Text, "last_error_code", "last_error"),
     Column("exec_meta", Text, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     PrimaryKeyConstraint("platform", "note_id"),
@@ -184,24 +167,18 @@ comments = Table(
     "tbl_comment",
     metadata,
     Column("id", RowId, primary_key=True),
-    Column("platform", Text, nullable=False),
-    Column("note_id", Text, nullable=False),
-    Column("comment_id", Text, nullable=False),
+    *required(Text, "platform", "note_id", "comment_id"),
     # The comment that it replies to; empty for a comment of the note itself.
     Column("parent_id", Text, nullable=False),
-    Column("author_id", Text, nullable=False),
-    Column("author_name", Text, nullable=False),
-    Column("text", Text, nullable=False),
-    Column("likes", BigInteger),
-    Column("replies", BigInteger),
+    *required(Text, "author_id", "author_name", "text"),
+    *optional(BigInteger, "likes", "replies"),
     # URLs as JSON.
     Column("images", Text, nullable=False),
     Column("place", Text, nullable=False),
     Column("published_at", BigInteger),
     Column("exec_meta", Text, nullable=False),
     # When it was read first and last.
-    Column("collected_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
+    *required(BigInteger, "collected_at", "updated_at"),
     UniqueConstraint("platform", "note_id", "comment_id"),
     sqlite_autoincrement=True,
 )
@@ -219,18 +196,15 @@ watched_keywords = Table(
     "watched_keywords",
     metadata,
     Column("id", RowId, primary_key=True),
-    Column("platform", Text, nullable=False),
-    Column("keyword", Text, nullable=False),
+    *required(Text, "platform", "keyword"),
     Column("pages", Integer, nullable=False),
     Column("enabled", Boolean, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("last_run_at", BigInteger),
-    Column("last_found", Integer),
-    Column("last_created", Integer),
+    *optional(Integer, "last_found", "last_created"),
     Column("last_error_code", Text),
     # Its notes are read again this often, for this long after they were collected (milliseconds); NULL: never.
-    Column("refresh_every", BigInteger),
-    Column("refresh_for", BigInteger),
+    *optional(BigInteger, "refresh_every", "refresh_for"),
     # How many comments of each of its notes are collected; NULL: none.
     Column("comments", Integer),
     UniqueConstraint("platform", "keyword"),
@@ -242,8 +216,7 @@ collect_minutes = Table(
     "collect_minutes",
     metadata,
     Column("minute", BigInteger, primary_key=True, autoincrement=False),
-    Column("succeeded", Integer, nullable=False),
-    Column("failed", Integer, nullable=False),
+    *required(Integer, "succeeded", "failed"),
 )
 
 # Paused platforms. A row stays until the platform answers again.
@@ -268,8 +241,7 @@ platform_pauses = Table(
 collect_tries = Table(
     "collect_tries",
     metadata,
-    Column("platform", Text, nullable=False),
-    Column("code", Text, nullable=False),
+    *required(Text, "platform", "code"),
     Column("tries", BigInteger, nullable=False),
     PrimaryKeyConstraint("platform", "code"),
 )

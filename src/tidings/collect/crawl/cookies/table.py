@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.states import CookieState, CookieStatus
 from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
+from tidings.core.db.columns import required
 from tidings.core.db.database import ReadableDatabase, metadata
 from tidings.core.secrets.keyring import DecryptionError, KeyRing
 from tidings.core.secrets.master_key import KeyRingError
@@ -25,16 +26,10 @@ cookies = Table(
     Column("cookie_name", Text, primary_key=True),
     Column("platform", Text, nullable=False),
     Column("cookie_encrypted", LargeBinary, nullable=False),
-    Column("encryption_key_id", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("priority", Integer, nullable=False),
-    Column("daily_used", Integer, nullable=False),
-    Column("daily_limit", Integer, nullable=False),
-    Column("consecutive_errors", Integer, nullable=False),
-    Column("total_errors", Integer, nullable=False),
+    *required(Text, "encryption_key_id", "status"),
+    *required(Integer, "priority", "daily_used", "daily_limit", "consecutive_errors", "total_errors"),
     Column("cooling_until", BigInteger),
-    Column("created_at", BigInteger, nullable=False),
-    Column("updated_at", BigInteger, nullable=False),
+    *required(BigInteger, "created_at", "updated_at"),
     # The UTC day that daily_used belongs to, as 2026-11-15.
     Column("used_on", Text, nullable=False),
     Column("last_used_at", BigInteger),
