@@ -223,7 +223,7 @@ class CollectMachine(WorldMachine):
         """A request ends. Its worker reports the use, unless it is dead."""
         lease = self.leases.pop(0 if first else -1)
         code, captcha = REPORTS[use]
-        error = None if code is None else CrawlError(code, "no", blames_cookie=use is Use.ERROR, captcha=captcha)
+        error = None if code is None else CrawlError(code, "no", captcha=captcha)
         self.run(lease.context.__aexit__(type(error) if error else None, error, None))
         self.seen[lease.name].record(use, self.clock.now())
         self.report_uses(worker, lease.name, [use])

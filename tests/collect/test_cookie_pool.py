@@ -71,13 +71,13 @@ async def use(pool: CookiePool, *, exclude: tuple[str, ...] = ()) -> str:
         return leased.name
 
 
-async def use_badly(pool: CookiePool, *, blames_cookie: bool = True, captcha: bool = False) -> str:
+async def use_badly(pool: CookiePool, *, code: ErrorCode = ErrorCode.COOKIE_INVALID, captcha: bool = False) -> str:
     used: list[str] = []
 
     async def fail() -> None:
         async with pool.lease(PLATFORM) as leased:
             used.append(leased.name)
-            raise CrawlError(ErrorCode.COOKIE_INVALID, "logged out", blames_cookie=blames_cookie, captcha=captcha)
+            raise CrawlError(code, "logged out", captcha=captcha)
 
     with pytest.raises(CrawlError, match="logged out"):
         await fail()
@@ -282,7 +282,7 @@ async def test_a_cookie_that_fails_here_rests_here_before_anybody_reports_it(
     pool = pool_of(rules=CookieRules(cooling=timedelta(minutes=5)))
     assert [await use_badly(pool) for _ in range(2)] == ["bad"] * 2
     assert await use(pool) == "bad"
-    assert [await use_badly(pool, blames_cookie=False) for _ in range(4)] == ["bad"] * 4
+    assert [await use_badly(pool, code=ErrorCode.PLATFORM_ERROR) for _ in range(4)] == ["bad"] * 4
     assert [await use_badly(pool) for _ in range(3)] == ["bad"] * 3
     assert await use(pool) == "good"
     clock.advance(timedelta(minutes=5))
@@ -340,7 +340,7 @@ async def test_an_error_after_a_person_enabled_the_cookie_counts_though_the_tabl
     clock.advance(timedelta(minutes=1))
     await cookie_records.enable("asked")
     clock.advance(timedelta(seconds=1))
-    error = CrawlError(ErrorCode.COOKIE_INVALID, "who are you", blames_cookie=True, captcha=True)
+    error = CrawlError(ErrorCode.COOKIE_INVALID, "who are you", captcha=True)
     assert not await context.__aexit__(CrawlError, error, None)
     assert await use(pool) == "good"
 

@@ -81,7 +81,7 @@ async def live_a_life(database: Database, pool: CookiePool, records: CookieRecor
         reported += [repr(leased), str(leased), repr(asdict(leased)), repr(vars(pool))]
         get_logger("test").info("request.sent", cookie=leased.secret, header=f"Cookie: {leased.secret.reveal()}")
         get_logger("test").info("answer.strange", body=f"<p>{CANARY}</p>", url=f"/?next={quote(CANARY[::-1])}")
-    reported += [await fail(pool, CrawlError(ErrorCode.COOKIE_INVALID, "refused", blames_cookie=True))]
+    reported += [await fail(pool, CrawlError(ErrorCode.COOKIE_INVALID, "refused"))]
     reported += [await fail(pool, ValueError(f"the platform answered {COOKIE}"))]
     async with database.write() as connection:
         reported += [repr(await record_outcome(connection, "one", CookieOutcome.ERROR, clock.now()))]

@@ -358,7 +358,7 @@ def blow_up(cookie: str) -> NoReturn:
 
 
 def blame(cookie: str) -> NoReturn:
-    raise CrawlError(ErrorCode.COOKIE_INVALID, f"refused: {cookie}", blames_cookie=True)
+    raise CrawlError(ErrorCode.COOKIE_INVALID, f"refused: {cookie}")
 
 
 def echo(cookie: str) -> Note:

@@ -55,7 +55,7 @@ def test_only_a_broken_network_is_waited_for_longer_each_time_and_then_given_up(
 
 def test_an_error_says_its_code_and_its_message() -> None:
     """C13: code and message travel apart, a log line has both."""
-    error = CrawlError(ErrorCode.COOKIE_INVALID, "log in again", blames_cookie=True)
+    error = CrawlError(ErrorCode.COOKIE_INVALID, "log in again")
     assert (error.code, error.message, error.blames_cookie) == ("COOKIE_INVALID", "log in again", True)
     assert str(error) == "COOKIE_INVALID: log in again"
     assert not CrawlError(ErrorCode.PLATFORM_ERROR, "down").blames_cookie
@@ -65,4 +65,4 @@ def test_a_captcha_is_always_about_the_cookie() -> None:
     """C17: whoever says captcha need not say twice whom it is for."""
     asked = CrawlError(ErrorCode.COOKIE_INVALID, "solve it", captcha=True)
     assert (asked.captcha, asked.blames_cookie) == (True, True)
-    assert not CrawlError(ErrorCode.COOKIE_INVALID, "log in again", blames_cookie=True).captcha
+    assert not CrawlError(ErrorCode.COOKIE_INVALID, "log in again").captcha

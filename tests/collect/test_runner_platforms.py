@@ -113,7 +113,7 @@ async def test_a_cookie_is_judged_by_its_answers_in_their_order(stage: RunnerSta
 
     def answer(note_id: str) -> Note:
         if next(answers) == "F":
-            raise CrawlError(ErrorCode.COOKIE_INVALID, "the session is over", blames_cookie=True)
+            raise CrawlError(ErrorCode.COOKIE_INVALID, "the session is over")
         return make_note(note_id, platform="weibo")
 
     await seed(stage, *"abcdefgh")

@@ -87,9 +87,8 @@ RULES: Final[Mapping[ErrorCode, ErrorRule]] = MappingProxyType(
 class CrawlError(Exception):
     """A search or a detail without a result. The message is for a person and holds nothing of a platform's answer.
 
-    `blames_cookie`: the platform refused the account, which counts against the cookie. `captcha`: the platform also
-    asks for a captcha, so the cookie must cool at once. `blocked`: the platform blocks all requests of this machine for
-    now. `retry_after`: how long the platform or site asks us to wait.
+    `captcha`: the platform asks for a captcha, so the cookie must cool at once. `blocked`: the platform blocks all
+    requests of this machine for now. `retry_after`: how long the platform or site asks us to wait.
     """
 
     def __init__(
@@ -97,7 +96,6 @@ class CrawlError(Exception):
         code: ErrorCode,
         message: str,
         *,
-        blames_cookie: bool = False,
         captcha: bool = False,
         blocked: bool = False,
         retry_after: timedelta | None = None,
@@ -105,13 +103,17 @@ class CrawlError(Exception):
         super().__init__(code, message)
         self.code = code
         self.message = message
-        self.blames_cookie = blames_cookie or captcha
         self.captcha = captcha
         self.blocked = blocked
         self.retry_after = retry_after
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
+
+    @property
+    def blames_cookie(self) -> bool:
+        """Whether the platform refused the account, which counts against the cookie."""
+        return self.captcha or self.code is ErrorCode.COOKIE_INVALID
 
     @property
     def retryable(self) -> bool:

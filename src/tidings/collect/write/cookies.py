@@ -32,7 +32,6 @@ from tidings.collect.crawl.cookies.table import (
     read_cookies,
     seal_cookie,
 )
-from tidings.collect.errors import ErrorCode
 from tidings.collect.pasted_cookie import PastedCookieError, check_agent, read_pasted
 from tidings.collect.write.recovery import update_free
 from tidings.core.clock import CLOCK_TOLERANCE, Clock, to_milliseconds
@@ -243,15 +242,6 @@ class CookieRecords:
             values = seal_cookie(cookie, open_cookie(cookie, keys=self._keys), keys=self._keys)
             await _update(connection, name, values)
             return True
-
-
-def judge_code(code: ErrorCode | None, *, captcha: bool = False) -> CookieOutcome:
-    """The outcome for the cookie of a request with this error; a code of None is success."""
-    if code is None:
-        return CookieOutcome.SUCCESS
-    if captcha:
-        return CookieOutcome.CAPTCHA
-    return CookieOutcome.ERROR if code is ErrorCode.COOKIE_INVALID else CookieOutcome.UNRELATED
 
 
 async def record_outcomes(

@@ -15,14 +15,14 @@ from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.candidate_counts import fold_counts
-from tidings.collect.crawl.cookies.states import CookieRules
+from tidings.collect.crawl.cookies.states import CookieRules, judge_code
 from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.pseudonyms import Pseudonyms
 from tidings.collect.tables import COLLECT, MIRROR, CandidateStatus, candidates, sources
 from tidings.collect.write import leases
 from tidings.collect.write.batches import BatchProgress, limit_batch, store_progress
 from tidings.collect.write.changes import ChangeLog
-from tidings.collect.write.cookies import clamp_future_states, judge_code, record_outcomes
+from tidings.collect.write.cookies import clamp_future_states, record_outcomes
 from tidings.collect.write.corrections import CollectCorrections
 from tidings.collect.write.keywords import record_search
 from tidings.collect.write.leases import CANDIDATES, LEASED_TABLES, THREADS

@@ -18,7 +18,7 @@ from typing import Final
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 
-from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieStatus, settle_state
+from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieStatus, judge_code, settle_state
 from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookies
 from tidings.collect.crawl.cookies.usage import CookieUsage
 from tidings.collect.errors import CrawlError, ErrorCode
@@ -107,7 +107,7 @@ class CookiePool:
                 yield leased
                 outcome = CookieOutcome.SUCCESS
             except CrawlError as error:
-                outcome = _judge_error(error)
+                outcome = judge_code(error.code, captcha=error.captcha)
                 raise
             finally:
                 if leased.is_unused:
@@ -287,12 +287,6 @@ class CookiePool:
         for name in sorted(broken - self._broken):
             log.error("cookie.unreadable", cookie_name=name, reason="a value in its row is broken")
         self._broken = broken
-
-
-def _judge_error(error: CrawlError) -> CookieOutcome:
-    if error.captcha:
-        return CookieOutcome.CAPTCHA
-    return CookieOutcome.ERROR if error.blames_cookie else CookieOutcome.UNRELATED
 
 
 def _number_lock(name: str) -> int:

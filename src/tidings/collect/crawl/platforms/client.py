@@ -37,24 +37,16 @@ class Meaning:
 
     code: ErrorCode
     message: str
-    blames_cookie: bool = False
     captcha: bool = False
     blocked: bool = False
 
     def as_error(self, *, platform: str, sign: str, retry_after: timedelta | None = None) -> CrawlError:
         message = f"{platform}: {self.message} ({sign})"
-        return CrawlError(
-            self.code,
-            message,
-            blames_cookie=self.blames_cookie,
-            captcha=self.captcha,
-            blocked=self.blocked,
-            retry_after=retry_after,
-        )
+        return CrawlError(self.code, message, captcha=self.captcha, blocked=self.blocked, retry_after=retry_after)
 
 
 def blame_cookie(message: str, *, captcha: bool = False) -> Meaning:
-    return Meaning(ErrorCode.COOKIE_INVALID, message, blames_cookie=True, captcha=captcha)
+    return Meaning(ErrorCode.COOKIE_INVALID, message, captcha=captcha)
 
 
 def blame_platform(message: str) -> Meaning:
@@ -161,7 +153,7 @@ class PlatformClient:
 
     def refuse(self, meaning: Meaning, sign: object, *, retry_after: timedelta | None = None) -> CrawlError:
         """The error to raise. `sign` is the evidence, such as `HTTP 461` or `code -101`."""
-        if meaning.blames_cookie and not self.needs_cookie:
+        if meaning.code is ErrorCode.COOKIE_INVALID and not self.needs_cookie:
             meaning = blame_platform(meaning.message)
         return meaning.as_error(platform=self.platform, sign=str(sign), retry_after=retry_after)
 

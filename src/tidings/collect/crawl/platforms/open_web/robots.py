@@ -1,5 +1,6 @@
 """robots.txt of sites (RFC 9309), fetched at most once an hour. A site without one allows everything. While its
-robots.txt cannot be fetched, a site allows nothing; the next try is after a minute. `robots_rules` reads it.
+robots.txt cannot be fetched, a site allows nothing; the next try is after a minute. `robots_rules` reads it. Also the
+sites that asked us to wait.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ class _Site:
     # When it is fetched again.
     until: datetime | None = None
     fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Until when the site itself asked us to wait.
+    closed_until: datetime | None = None
 
 
 class Robots:
@@ -57,7 +60,7 @@ class Robots:
                 await self._renew(site, url)
         if site.failure is not None:
             # A new exception each time: raising the same one again would collect tracebacks.
-            left = None if site.failure.retry_after is None else _measure_wait(site, at=self._tools.clock.now())
+            left = None if site.failure.retry_after is None else _measure_wait(site.until, at=self._tools.clock.now())
             raise CrawlError(site.failure.code, site.failure.message, retry_after=left)
         if not site.rules:
             return timedelta(0)
@@ -65,6 +68,14 @@ class Robots:
         if not allowed:
             raise CrawlError(ErrorCode.INVALID_INPUT, f"robots.txt of the site forbids {url}")
         return timedelta(seconds=delay)
+
+    def close(self, url: Url, wait: timedelta) -> None:
+        """The site asks us to wait."""
+        self._find_site(url).closed_until = self._tools.clock.now() + wait
+
+    def find_wait(self, url: Url) -> timedelta:
+        """How long the site still asks us to wait."""
+        return _measure_wait(self._find_site(url).closed_until, at=self._tools.clock.now())
 
     def _find_site(self, url: Url) -> _Site:
         site = self._sites.setdefault(url.origin, _Site())
@@ -125,8 +136,8 @@ def name_pace_key(url: Url) -> str:
     return f"{url.host}:{url.port}"
 
 
-def _measure_wait(site: _Site, *, at: datetime) -> timedelta:
-    return timedelta(0) if site.until is None else max(timedelta(0), site.until - at)
+def _measure_wait(until: datetime | None, *, at: datetime) -> timedelta:
+    return timedelta(0) if until is None else max(timedelta(0), until - at)
 
 
 def _refuse(address: str, trouble: str, *, retry_after: timedelta | None = None) -> CrawlError:

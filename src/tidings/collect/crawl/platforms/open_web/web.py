@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from tidings.collect.crawl.platforms.client import (
@@ -53,7 +53,6 @@ _UNREADABLE: Final = blame_input("the page cannot be read")
 _TOO_COSTLY: Final = blame_input("reading the page takes too long or too much memory")
 _INTERRUPTED: Final = blame_platform("reading the page was interrupted")
 _BUSY: Final = blame_platform("the site asks us to wait")
-_MOST_CLOSED: Final = 10_000
 # Statuses under 500 that may differ at the next request.
 _PASSING: Final = frozenset({408, 409, 421, 423, 425})
 _EMPTY: Final = blame_platform("the answer is empty")
@@ -75,23 +74,6 @@ NO_FEED = (
 )
 
 
-class _ClosedSites:
-    """The sites that asked us to wait (Retry-After), and until when."""
-
-    def __init__(self) -> None:
-        self._until: dict[str, datetime] = {}
-
-    def close(self, url: Url, *, until: datetime) -> None:
-        if len(self._until) >= _MOST_CLOSED:
-            self._until.clear()
-        self._until[name_pace_key(url)] = until
-
-    def find_wait(self, url: Url, *, at: datetime) -> timedelta | None:
-        """How long to wait before the next request to the site; None if it may be sent now."""
-        until = self._until.get(name_pace_key(url))
-        return until - at if until is not None and until > at else None
-
-
 class Web:
     """See `Platform`."""
 
@@ -103,7 +85,6 @@ class Web:
         # Pages, feeds and robots.txt are read in child processes: a hostile one must not stop the service.
         self._readers = ChildPool(_READERS)
         self._robots = Robots(tools, self._readers)
-        self._closed = _ClosedSites()
 
     async def close(self) -> None:
         """End the processes that read pages, also those at work."""
@@ -207,7 +188,7 @@ class Web:
         raise CrawlError(ErrorCode.INVALID_INPUT, f"{url}: more than {MAX_REDIRECTS} redirects")
 
     async def _ask(self, url: Url) -> Answer:
-        if (left := self._closed.find_wait(url, at=self._tools.clock.now())) is not None:
+        if left := self._robots.find_wait(url):
             raise _BUSY.as_error(platform=str(url), sign="nothing was asked", retry_after=left)
         least = await self._robots.admit(url)
         await self._tools.pace.wait_turn(name_pace_key(url), least=least)
@@ -236,7 +217,7 @@ class Web:
         sign, asked = f"HTTP {answer.status}", read_retry_after(answer.headers, clock=self._tools.clock)
         if answer.status == 429 or (answer.status == 503 and asked is not None):
             wait = DEFAULT_RETRY_AFTER if asked is None else asked
-            self._closed.close(answer.url, until=self._tools.clock.now() + wait)
+            self._robots.close(answer.url, wait)
             return _BUSY.as_error(platform=str(answer.url), sign=sign, retry_after=wait)
         if answer.status >= 500 or answer.status in _PASSING:
             return _refuse(blame_platform("the site has an error"), answer.url, sign)
