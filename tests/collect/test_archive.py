@@ -16,8 +16,7 @@ from tests.collect.writer_stage import begin, make_candidates, make_note, read_o
 from tests.fakes import FakeClock
 from tidings.collect.archive.archive import CursorError, NoteArchive, NoteFilter, StoredNote
 from tidings.collect.archive.comments import CommentArchive
-from tidings.collect.archive.export import Exporter, ExportFormat
-from tidings.collect.archive.rows import COLUMNS
+from tidings.collect.archive.export import COLUMNS, Exporter, ExportFormat
 from tidings.collect.notes import Author, Counts, Note, NoteKind
 from tidings.collect.write.values import Collected, SettledAction
 from tidings.collect.write.writer import Writer

@@ -44,7 +44,7 @@ class WriteKind(StrEnum):
 
 @dataclass(slots=True)
 class RecordCounts:
-    """What one execution did to a table, in records."""
+    """What one execution did in Feishu, in records."""
 
     created: int = 0
     updated: int = 0
@@ -62,10 +62,11 @@ class BatchSender:
         store: MirrorStore,
         *,
         table_id: str,
+        counts: RecordCounts,
         check_fields: Callable[[], Awaitable[None]],
     ) -> None:
         """`check_fields` raises FeishuError if a person changed the table's fields."""
-        self.counts = RecordCounts()
+        self._counts = counts
         self._client = client
         self._store = store
         self._table_id = table_id
@@ -90,10 +91,9 @@ class BatchSender:
 
     async def finish(self) -> None:
         """Give up single rows that failed while others passed. Raises the error that closed a kind of write."""
-        has_passed = bool(self.counts.created or self.counts.updated or self.counts.deleted)
         for suspects in self._suspects.values():
             for change, error in suspects.values():
-                if not has_passed:
+                if not self._accepted:
                     raise error.block()
                 await self._give_up(change, error)
             suspects.clear()
@@ -139,14 +139,14 @@ class BatchSender:
     async def _write(self, kind: WriteKind, changes: Sequence[RowChange]) -> None:
         if kind is WriteKind.CREATE:
             changes = await self._create_records(changes)
-            self.counts.created += len(changes)
+            self._counts.created += len(changes)
         elif kind is WriteKind.UPDATE:
             fields = {str(change.record_id): change.content.fields for change in changes if change.content is not None}
             await self._client.update_records(self._table_id, fields)
-            self.counts.updated += len(changes)
+            self._counts.updated += len(changes)
         else:
             await self._client.delete_records(self._table_id, [str(change.record_id) for change in changes])
-            self.counts.deleted += len(changes)
+            self._counts.deleted += len(changes)
         await self._store.record_delivered(changes)
 
     async def _send_existing(
@@ -181,7 +181,7 @@ class BatchSender:
 
     async def _give_up(self, change: RowChange, error: FeishuError) -> None:
         await self._store.record_refused(change, error)
-        self.counts.refused += 1
+        self._counts.refused += 1
         _log.warning("row.refused", table=self._store.table_name, key=change.key.text, reason=str(error))
 
     async def _create_records(self, changes: Sequence[RowChange]) -> list[RowChange]:
@@ -207,7 +207,14 @@ class TableDelivery:
     """
 
     def __init__(
-        self, client: BitableClient, store: MirrorStore, *, table_id: str, clock: Clock, prepared: set[str]
+        self,
+        client: BitableClient,
+        store: MirrorStore,
+        *,
+        table_id: str,
+        clock: Clock,
+        prepared: set[str],
+        counts: RecordCounts,
     ) -> None:
         """`prepared` names the tables whose fields are known to be right. Deliveries share it."""
         self._client = client
@@ -215,16 +222,12 @@ class TableDelivery:
         self._table_id = table_id
         self._clock = clock
         self._prepared = prepared
-        self._sender = BatchSender(client, store, table_id=table_id, check_fields=self._check_fields)
+        self._sender = BatchSender(client, store, table_id=table_id, counts=counts, check_fields=self._check_fields)
         # A field was created again, so Feishu shows less than the store knows.
         self._is_outdated = False
         # The outbox entries of this execution: above the first id, up to the second.
         self._after = 0
         self._newest = 0
-
-    @property
-    def counts(self) -> RecordCounts:
-        return self._sender.counts
 
     async def start_over(self, *, target: str, same_target: bool) -> None:
         """Read from Feishu which records exist, and drop everything else that we stored about them."""
@@ -275,11 +278,11 @@ class TableDelivery:
             await self.compare()
             self._newest = await self._store.find_newest_entry()
         await self._settle_intent()
-        page = await self._store.take_page(after=self._after, newest=self._newest)
-        if page is None:
+        changes, last = await self._store.take_page(after=self._after, newest=self._newest)
+        if not changes:
             return self._is_outdated
-        await self._deliver_changes(page.changes)
-        self._after = page.last_entry
+        await self._deliver_changes(changes)
+        self._after = last
         return True
 
     async def _deliver_changes(self, changes: Sequence[RowChange]) -> None:

@@ -6,7 +6,7 @@ caller gives it the reader.
 """
 
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
@@ -61,18 +61,12 @@ class RequestReader(Protocol):
         """`store` is that of the candidates. `has_candidates`: whether the target has their records."""
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorResult:
+@dataclass(slots=True)
+class MirrorResult(RecordCounts):
     """The result of one delivery."""
 
-    # Records in Feishu.
-    created: int = 0
-    updated: int = 0
-    deleted: int = 0
-    # Rows that Feishu did not take.
-    refused: int = 0
     # Tables that were not delivered completely, by name. Their rows stay pending.
-    failures: Mapping[str, FeishuError] = field(default_factory=dict)
+    failures: dict[str, FeishuError] = field(default_factory=dict)
     # Another process delivers, so nothing was done here.
     is_busy: bool = False
 
@@ -83,14 +77,6 @@ class _Pause:
 
     until: datetime
     failures: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Unreleased:
-    """An execution to release, with the stores that may first have to mark rows in doubt."""
-
-    execution: Execution
-    stores: list[MirrorStore] = field(default_factory=list)
 
 
 class FeishuMirror:
@@ -120,7 +106,8 @@ class FeishuMirror:
         self._compared_at: dict[str, datetime] = {}
         self._compared_whole_at: dict[str, datetime] = {}
         self._read_at: datetime | None = None
-        self._unreleased: list[_Unreleased] = []
+        # Executions to release, with the stores that may first have to mark rows in doubt.
+        self._unreleased: list[tuple[Execution, list[MirrorStore]]] = []
         self._pauses: dict[str, _Pause] = {}
 
     async def deliver(self, *, tables: Collection[str] | None = None) -> MirrorResult:
@@ -184,34 +171,27 @@ class FeishuMirror:
         return since is None or self._clock.now() - since >= pause
 
     async def _deliver_tables(self, execution: Execution, names: Collection[str], *, rebuild: bool) -> MirrorResult:
-        counts: list[RecordCounts] = []
-        failures: dict[str, FeishuError] = {}
-        unreleased = _Unreleased(execution)
+        result, stores = MirrorResult(), list[MirrorStore]()
         try:
             for name in names:
-                store = self._open_store(candidates.name if name == READ_BACK else name, execution)
-                unreleased.stores.append(store)
-                if name == READ_BACK:
-                    error = await self._read_back(store)
-                else:
-                    counted, error = await self._deliver_table(store, rebuild=rebuild)
-                    counts.append(counted)
+                stores.append(self._open_store(candidates.name if name == READ_BACK else name, execution))
+                error = await self._work_on(name, stores[-1], result, rebuild=rebuild)
                 if error is not None:
-                    failures[name] = error
+                    result.failures[name] = error
         except ExecutionLostError as error:
             _log.warning("mirror.lost", reason=str(error))
             return MirrorResult(is_busy=True)
         finally:
-            self._unreleased.append(unreleased)
+            self._unreleased.append((execution, stores))
             try:
                 await self._release_all()
             except SQLAlchemyError as error:
                 # The database is away. The next delivery releases it first.
                 _log.warning("mirror.not_released", reason=type(error).__name__)
-        totals = {name: sum(getattr(counted, name) for counted in counts) for name in RecordCounts.__slots__}
-        if any(totals.values()):
-            _log.info("mirror.delivered", **totals)
-        return MirrorResult(**totals, failures=failures)
+        counts = {name: getattr(result, name) for name in RecordCounts.__slots__}
+        if any(counts.values()):
+            _log.info("mirror.delivered", **counts)
+        return result
 
     def _open_store(self, name: str, execution: Execution) -> MirrorStore:
         return MirrorStore(
@@ -221,30 +201,50 @@ class FeishuMirror:
     async def _release_all(self) -> None:
         """Release executions that ended, after marking rows in doubt if the lock was lost."""
         while self._unreleased:
-            for store in self._unreleased[0].stores:
+            execution, stores = self._unreleased[0]
+            for store in stores:
                 await store.release()
-            await self._executions.abandon(self._unreleased[0].execution)
+            await self._executions.abandon(execution)
             self._unreleased.pop(0)
 
-    async def _deliver_table(self, store: MirrorStore, *, rebuild: bool) -> tuple[RecordCounts, FeishuError | None]:
+    async def _work_on(
+        self, name: str, store: MirrorStore, counts: RecordCounts, *, rebuild: bool
+    ) -> FeishuError | None:
+        """Deliver a table, or read what people ask for. Returns the error that stops this part of the mirror."""
+        failure = None
+        try:
+            if name == READ_BACK:
+                await self._read_back(store)
+            elif not await self._deliver_table(store, counts, rebuild=rebuild):
+                return FeishuError(OTHER_TARGET)
+        except FeishuError as error:
+            _log.warning("table.failed", table=name, reason=str(error), kind=error.kind.value)
+            failure = error
+        except (ExecutionLostError, *_DATABASE_AWAY):
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug that concerns one table must not stop the others
+            _log.exception("mirror.broken", table=name)
+            failure = make_internal_error(error)
+        await self._record_result(store, name, failure)
+        return failure
+
+    async def _deliver_table(self, store: MirrorStore, counts: RecordCounts, *, rebuild: bool) -> bool:
+        """False if another process delivers the table to another target."""
         name = store.table_name
         delivery = TableDelivery(
-            self._client, store, table_id=self._target.tables[name], clock=self._clock, prepared=self._prepared
+            self._client,
+            store,
+            table_id=self._target.tables[name],
+            clock=self._clock,
+            prepared=self._prepared,
+            counts=counts,
         )
-
-        async def work() -> bool:
-            if not await self._choose_target(store, delivery, rebuild=rebuild):
-                return False
-            if self._is_due(name):
-                await self._compare(delivery, name)
-            await delivery.deliver()
-            return True
-
-        is_ours, failure = await self._isolate(name, work)
-        if failure is None and not is_ours:
-            return delivery.counts, FeishuError(OTHER_TARGET)
-        await self._record_result(store, name, failure)
-        return delivery.counts, failure
+        if not await self._choose_target(store, delivery, rebuild=rebuild):
+            return False
+        if self._is_due(name):
+            await self._compare(delivery, name)
+        await delivery.deliver()
+        return True
 
     async def _compare(self, delivery: TableDelivery, name: str) -> None:
         """Compare all rows, or between two such comparisons those that may have changed since the last one."""
@@ -259,40 +259,21 @@ class FeishuMirror:
         if since is None:
             self._compared_whole_at[name] = now
 
-    async def _read_back(self, store: MirrorStore) -> FeishuError | None:
+    async def _read_back(self, store: MirrorStore) -> None:
         """Read what people ask for in Feishu."""
-
-        async def work() -> bool:
-            state = await store.load()
-            is_mirrored = store.table_name in self._target.tables
-            is_known = is_mirrored and state.target == self._target.fingerprint(store.table_name)
-            if self._read_requests is not None:
-                await self._read_requests(self._client, store, has_candidates=is_known)
-            self._read_at = self._clock.now()
-            return True
-
-        _, failure = await self._isolate(READ_BACK, work)
-        await self._record_result(store, READ_BACK, failure)
-        return failure
-
-    async def _isolate(self, name: str, work: Callable[[], Awaitable[bool]]) -> tuple[bool, FeishuError | None]:
-        """The result of `work`, or the error that stops this part of the mirror."""
-        try:
-            return await work(), None
-        except FeishuError as error:
-            _log.warning("table.failed", table=name, reason=str(error), kind=error.kind.value)
-            return False, error
-        except (ExecutionLostError, *_DATABASE_AWAY):
-            raise
-        except Exception as error:  # noqa: BLE001 - a bug that concerns one table must not stop the others
-            _log.exception("mirror.broken", table=name)
-            return False, make_internal_error(error)
+        await store.load()
+        is_mirrored = store.table_name in self._target.tables
+        is_known = is_mirrored and store.target == self._target.fingerprint(store.table_name)
+        if self._read_requests is not None:
+            await self._read_requests(self._client, store, has_candidates=is_known)
+        self._read_at = self._clock.now()
 
     async def _choose_target(self, store: MirrorStore, delivery: TableDelivery, *, rebuild: bool) -> bool:
         """Start over for a rebuild or a new target. False if another process delivers to another target."""
         name = store.table_name
-        state, target = await store.load(), self._target.fingerprint(name)
-        is_same, since = state.target == target, state.delivered_at
+        await store.load()
+        target, since = self._target.fingerprint(name), store.delivered_at
+        is_same = store.target == target
         is_taken = not is_same and since is not None and abs(self._clock.now() - since) < TARGET_KEPT_FOR
         if is_taken and not rebuild:
             await self._update_target_alert(store, FeishuError(OTHER_TARGET))

@@ -183,15 +183,6 @@ class RowChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangePage:
-    """Some of the pending changes, in the order of their oldest entries."""
-
-    changes: list[RowChange]
-    # The page covers all entries up to this id.
-    last_entry: int
-
-
-@dataclass(frozen=True, slots=True)
 class CreateIntent:
     """A create that is about to be sent, or whose outcome is unknown."""
 

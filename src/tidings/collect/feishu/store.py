@@ -9,7 +9,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.feishu.errors import FeishuError
 from tidings.collect.feishu.rows import (
-    ChangePage,
     CreateIntent,
     MirroredTable,
     RenderedRow,
@@ -44,15 +43,6 @@ _RECORD_BLOCK: Final = 1_000
 _ROW: Final = ["table_name", "platform", "note_id"]
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorState:
-    """Where a table is mirrored to."""
-
-    # The fingerprint of the target; empty before the first delivery.
-    target: str = ""
-    delivered_at: datetime | None = None
-
-
 class MirrorStore:
     """The mirror's data about one table, for one execution. Every write raises ExecutionLostError."""
 
@@ -60,13 +50,15 @@ class MirrorStore:
         self, database: Database, table: MirroredTable, *, executions: Executions, execution: Execution, clock: Clock
     ) -> None:
         self.table = table
-        # The `managed_by` of our records, and the signature of the fields in Feishu. `load` reads both.
-        self.owner = ""
-        self.signature = ""
+        # `load` reads these: the `managed_by` of our records, the signature of the fields in Feishu, the fingerprint of
+        # the target (empty before the first delivery), and the last delivery.
+        self.owner = self.signature = self.target = ""
+        self.delivered_at: datetime | None = None
         self._database = database
         self._executions = executions
         self._execution = execution
         self._clock = clock
+        self._delete_intent = delete(mirror_intents).where(mirror_intents.c.table_name == table.name)
         # Rows of requests that may have been sent since `check` last succeeded.
         self._in_flight: set[RowKey] = set()
 
@@ -77,16 +69,14 @@ class MirrorStore:
     def guard(self) -> AbstractAsyncContextManager[AsyncConnection]:
         return self._executions.guard(self._execution)
 
-    async def load(self) -> MirrorState:
+    async def load(self) -> None:
         """Read the table's state, and choose an owner's name for a database that has none."""
         states = {row.table_name: row for row in await self._database.fetch(select(mirror_state))}
         owners = [row.owner for row in states.values() if row.owner]
         self.owner = owners[0] if owners else f"tidings-{uuid.uuid4().hex[:12]}"
-        row = states.get(self.table_name)
-        if row is None:
-            return MirrorState()
-        self.signature = row.signature
-        return MirrorState(row.target, read_timestamp(row.delivered_at))
+        if row := states.get(self.table_name):
+            self.signature, self.target = row.signature, row.target
+            self.delivered_at = read_timestamp(row.delivered_at)
 
     async def check(self, keys: Collection[RowKey] = ()) -> None:
         """Send a heartbeat, or raise ExecutionLostError. Call it before each request.
@@ -126,8 +116,8 @@ class MirrorStore:
         statement = select(func.max(mirror_outbox.c.id)).where(mirror_outbox.c.table_name == self.table_name)
         return await self._database.fetch_value(statement) or 0
 
-    async def take_page(self, *, after: int, newest: int) -> ChangePage | None:
-        """The oldest pending changes, each row once with its present content. None if there are none.
+    async def take_page(self, *, after: int, newest: int) -> tuple[list[RowChange], int]:
+        """Some of the oldest pending changes, each row once with its present content, and the last entry they cover.
 
         Takes outbox entries with ids above `after`, up to `newest`.
         """
@@ -140,8 +130,6 @@ class MirrorStore:
         )
         settled_before = to_milliseconds(self._clock.now() - _LONGEST_LAG)
         changes, last = group_entries(await self._database.fetch(pending), settled_before=settled_before)
-        if not changes:
-            return None
         keys, block = list(changes), self.table.block
         size = done = 0
         while done < len(keys) and size < _MOST_CHARACTERS:
@@ -149,7 +137,7 @@ class MirrorStore:
             done += block
         if done < len(keys):
             last = changes[keys[done]].entries[0] - 1
-        return ChangePage([changes[key] for key in keys[:done]], last)
+        return [changes[key] for key in keys[:done]], last
 
     async def _fill(self, changes: dict[RowKey, RowChange], keys: Sequence[RowKey]) -> int:
         """Read the content and the known record of these rows; returns the characters read."""
@@ -246,7 +234,7 @@ class MirrorStore:
             await self._store_records(connection, written)
             await self._remove(connection, mirror_failures, [change.key for change in changes])
             await self._remove_entries(connection, changes)
-            await self._remove_intent(connection)
+            await connection.execute(self._delete_intent)
             await connection.execute(
                 update(mirror_state)
                 .where(mirror_state.c.table_name == self.table_name)
@@ -307,7 +295,7 @@ class MirrorStore:
         async with self.guard() as connection:
             await self._add_entries(connection, in_doubt, in_doubt=True)
             await self._store_found(connection, records)
-            await self._remove_intent(connection)
+            await connection.execute(self._delete_intent)
 
     async def record_signature(self, signature: str) -> bool:
         """Store the signature of the fields in Feishu. Returns whether it changed."""
@@ -376,9 +364,6 @@ class MirrorStore:
         for start in range(0, len(ids), _MOST_IN_STATEMENT):
             some = ids[start : start + _MOST_IN_STATEMENT]
             await connection.execute(delete(mirror_outbox).where(mirror_outbox.c.id.in_(some)))
-
-    async def _remove_intent(self, connection: AsyncConnection) -> None:
-        await connection.execute(delete(mirror_intents).where(mirror_intents.c.table_name == self.table_name))
 
     def _match(self, table: Table, keys: Iterable[RowKey]) -> list[ColumnElement[bool]]:
         """Conditions that select these keys in one of the mirror's own tables, one for each platform."""
