@@ -20,7 +20,8 @@ from tidings.collect.crawl.cookies.states import CookieState, CookieStatus
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.errors import ErrorCode
 from tidings.collect.feishu.errors import CODE_RULES
-from tidings.collect.status.queries import PauseCause, PlatformPause, SuccessRate, WatchedSearch
+from tidings.collect.status.queries import PauseCause, PlatformPause, SuccessRate
+from tidings.collect.write.keywords import Keyword
 from tidings.core.alerts.events import Alert, DestinationError
 from tidings.core.alerts.kinds import AlertLevel, Language
 from tidings.core.queue.alerts import QueueAlert
@@ -125,8 +126,20 @@ def _list_conditions() -> Iterator[Alert]:
     yield conditions.describe_rate(SuccessRate(1, 9, is_known=True))
     yield conditions.describe_pending()
     yield conditions.describe_skipped("weibo", {"INVALID_INPUT": 3})
-    searches = [WatchedSearch("weibo", "咖啡", ErrorCode.PLATFORM_ERROR)]
-    yield from conditions.describe_searches(searches)
+    keyword = Keyword(
+        id=1,
+        platform="weibo",
+        keyword="咖啡",
+        pages=1,
+        refresh=None,
+        comments=0,
+        enabled=True,
+        last_run_at=NOW,
+        last_found=0,
+        last_created=0,
+        last_error_code=ErrorCode.PLATFORM_ERROR,
+    )
+    yield from conditions.describe_searches([keyword])
 
 
 def _list_advice() -> Iterator[str]:

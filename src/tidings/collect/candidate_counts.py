@@ -6,7 +6,8 @@ backup leaves it out. SQLite has one row for each platform and status. On Postgr
 difference that it made, because writers that change one row would wait for each other; `fold_counts` sums them up.
 """
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from sqlalchemy import Connection, column, event, func, select, table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -84,9 +85,15 @@ async def count_candidates(connection: AsyncConnection) -> dict[str, dict[Candid
         .having(number > 0)
         .order_by(_counts.c.platform)
     )
-    counts: dict[str, dict[CandidateStatus, int]] = {}
-    for platform, status, found in await connection.execute(statement):
-        counts.setdefault(platform, {})[CandidateStatus(status)] = int(found)
+    rows = await connection.execute(statement)
+    return nest_counts((platform, CandidateStatus(status), int(found)) for platform, status, found in rows)
+
+
+def nest_counts(rows: Iterable[Any]) -> dict[str, dict[Any, int]]:
+    """Numbers by platform and then by status or code, from rows of these three."""
+    counts: dict[str, dict[Any, int]] = {}
+    for platform, name, number in rows:
+        counts.setdefault(platform, {})[name] = number
     return counts
 
 

@@ -266,6 +266,18 @@ def write_pending_platforms(table: str) -> str:
     """
 
 
+def write_oldest_pending(table: str) -> str:
+    """The due time of the oldest pending record of each platform, as table expressions: `oldest(platform, due_at)`."""
+    return f"""
+    {write_pending_platforms(table)}, oldest AS (
+        SELECT platform, (
+            SELECT min(due_at) FROM {table} AS one WHERE status = 'pending' AND one.platform = pending.platform
+        ) AS due_at
+        FROM pending WHERE platform IS NOT NULL
+    )
+    """
+
+
 # One line, as in the migration: SQLite stores the text of a view.
 _EXECUTION_VIEW: Final = (
     "tbl_crawl_execution AS SELECT workflow_name, public_id AS execution_id, status, started_at, heartbeat_at, "

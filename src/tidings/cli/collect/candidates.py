@@ -38,7 +38,7 @@ async def failed(
             (
                 escape(each.platform),
                 escape(each.note_id),
-                format_time(each.failed_at),
+                format_time(each.updated_at),
                 f"{each.retry_count:,}",
                 escape(label(str(each.code), translate(each.message or ""))),
             )
@@ -49,7 +49,7 @@ async def failed(
 
 def _describe(candidate: "ListedCandidate") -> dict[str, Any]:
     names = ("platform", "note_id", "note_url", "title", "retry_count", "code", "message")
-    return {**{name: getattr(candidate, name) for name in names}, "failed_at": to_text(candidate.failed_at)}
+    return {**{name: getattr(candidate, name) for name in names}, "failed_at": to_text(candidate.updated_at)}
 
 
 @command

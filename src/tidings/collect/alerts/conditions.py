@@ -10,7 +10,8 @@ from tidings.collect.alerts.kinds import CollectAlert
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.errors import RULES, Action, ErrorCode
-from tidings.collect.status.queries import PauseCause, PlatformPause, SuccessRate, WatchedSearch
+from tidings.collect.status.queries import PauseCause, PlatformPause, SuccessRate
+from tidings.collect.write.keywords import Keyword
 from tidings.core.alerts.events import Alert
 from tidings.core.clock import to_text
 
@@ -180,12 +181,13 @@ def describe_skipped(platform: str, counts: dict[str, int]) -> CollectCondition:
     )
 
 
-def describe_searches(searches: Sequence[WatchedSearch]) -> Iterator[CollectCondition]:
+def describe_searches(searches: Sequence[Keyword]) -> Iterator[CollectCondition]:
     """One condition per platform with failed searches. A missing cookie has a condition of its own."""
     failed: dict[str, list[tuple[str, ErrorCode]]] = defaultdict(list)
     for search in searches:
-        if search.code is not None and RULES[search.code].action is not Action.PAUSE:
-            failed[search.platform].append((search.keyword, search.code))
+        code = ErrorCode(search.last_error_code) if search.last_error_code in list(ErrorCode) else None
+        if code is not None and RULES[code].action is not Action.PAUSE:
+            failed[search.platform].append((search.keyword, code))
     for platform, keywords in failed.items():
         names = ", ".join(f"{keyword} ({code})" for keyword, code in keywords[:3])
         more = f" and {len(keywords) - 3:,} more" if len(keywords) > 3 else ""

@@ -18,8 +18,9 @@ from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookie
 from tidings.collect.errors import RULES, Action, CrawlError
 from tidings.collect.run.report import EndedExecution
 from tidings.collect.status import queries
-from tidings.collect.status.queries import PlatformPause, SuccessRate, WatchedSearch
+from tidings.collect.status.queries import PlatformPause, SuccessRate
 from tidings.collect.tables import collect_minutes
+from tidings.collect.write.keywords import Keyword, list_keywords
 from tidings.core.alerts.events import Alert
 from tidings.core.alerts.service import Alerts
 from tidings.core.clock import CLOCK_TOLERANCE, Clock
@@ -48,7 +49,8 @@ class CollectSnapshot:
 
     # Platforms with pending or processing candidates.
     waiting: set[str]
-    searches: Sequence[WatchedSearch]
+    # The enabled keywords, with the result of their last search.
+    searches: Sequence[Keyword]
     cookies: Sequence[Cookie]
     rate: SuccessRate
     # Pending candidates, counted up to MOST_PENDING + 1.
@@ -180,7 +182,7 @@ class CollectMonitor(WorkflowAlerts):
 async def _read_snapshot(connection: AsyncConnection, *, at: datetime) -> CollectSnapshot:
     return CollectSnapshot(
         waiting=await queries.list_waiting_platforms(connection),
-        searches=await queries.list_searches(connection),
+        searches=[each for each in await list_keywords(connection) if each.enabled],
         cookies=await read_cookies(connection),
         rate=await queries.read_rate(connection, at=at, window=RATE_WINDOW),
         pending=await queries.count_pending(connection, most=MOST_PENDING + 1),

@@ -9,7 +9,7 @@ import asyncio
 import functools
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -57,6 +57,11 @@ _CUT_OFF: Final = make_error(ErrorCode.TIMEOUT_ERROR, "the request was cancelled
 _INTERNAL: Final = "the server failed on this request; its log has the cause, under the request id"
 
 _log = get_logger(__name__)
+
+
+async def _close_nothing() -> None:
+    """There is nothing to release."""
+
 
 Found = TypeVar("Found", SearchPage, Note, CommentPage)
 OnItem = Callable[[int, BatchItem[Note]], None]
@@ -106,61 +111,48 @@ class _Question(Generic[Found]):
     ask: Callable[[Platform, Secret | None], Awaitable[Found]]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Crawler:
-    """Sends requests to platforms. Every request is answered within its limit and raises nothing.
+    """Sends requests to platforms. Every request is answered within its limit and raises nothing."""
 
-    `find_platform` raises CrawlError for an unknown platform. The pool's patience must be at least the longest limit,
-    or items of a batch would fail while they wait for a cookie.
-    """
-
-    def __init__(
-        self,
-        find_platform: Callable[[str], Platform],
-        *,
-        pool: CookiePool,
-        clock: Clock,
-        redactor: Redactor,
-        limits: CrawlLimits = DEFAULT_LIMITS,
-        close: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        self._find_platform = find_platform
-        self._close = close
-        self._pool = pool
-        self._clock = clock
-        self._redactor = redactor
-        self._limits = limits
-        self._recognisers: dict[str, tuple[str, Redactor]] = {}
-
-    async def close(self) -> None:
-        """Release what the platforms hold. Send nothing afterwards."""
-        if self._close is not None:
-            await self._close()
+    # Raises CrawlError for an unknown platform.
+    find_platform: Callable[[str], Platform]
+    _: KW_ONLY
+    # Its patience must be at least the longest limit, or items of a batch would fail while they wait for a cookie.
+    pool: CookiePool
+    clock: Clock
+    redactor: Redactor
+    limits: CrawlLimits = DEFAULT_LIMITS
+    # Releases what the platforms hold. Send nothing afterwards.
+    close: Callable[[], Awaitable[None]] = _close_nothing
+    # For each cookie its fingerprint, and a redactor that finds it.
+    _recognisers: dict[str, tuple[str, Redactor]] = field(default_factory=dict, init=False)
 
     def needs_cookie(self, platform: str) -> bool:
         """Whether this platform needs a cookie. Raises CrawlError if it is unknown or cannot be loaded."""
-        return self._find_platform(platform).needs_cookie
+        return self.find_platform(platform).needs_cookie
 
     def check_keyword(self, platform: str, keyword: str, *, comments: int | None = None) -> None:
         """Raises CrawlError if this keyword cannot be searched as things are (a missing package, no feeds), or if
         comments are wanted and cannot be read."""
-        check_wishes(self._find_platform(platform), keyword, comments)
+        check_wishes(self.find_platform(platform), keyword, comments)
 
     async def check_cookie(self, name: str) -> CookieCheck | None:
         """Ask the platform who is logged in with a cookie, of any status; None if there is no such cookie.
 
         Raises CrawlError if its platform cannot be loaded, and KeyRingError if it cannot be decrypted.
         """
-        found = await self._pool.open_named(name)
+        found = await self.pool.open_named(name)
         if found is None:
             return None
         cookie, secret = found
         return await check_session(
             name,
-            self._find_platform(cookie.platform),
+            self.find_platform(cookie.platform),
             secret,
             user_agent=cookie.user_agent,
-            limit=self._limits.search,
-            redactor=self._redactor,
+            limit=self.limits.search,
+            redactor=self.redactor,
         )
 
     async def search(
@@ -172,13 +164,11 @@ class Crawler:
             check=lambda: check_search(keyword, page=page),
             ask=lambda asked, cookie: find_notes(asked, keyword, page=page, cookie=cookie),
         )
-        return await self._answer(
-            "crawl.search", platform, question, limit=self._limits.search, exclude=exclude_cookies
-        )
+        return await self._answer("crawl.search", platform, question, limit=self.limits.search, exclude=exclude_cookies)
 
     async def detail(self, platform: str, note: WantedNote, *, exclude_cookies: Collection[str] = ()) -> Envelope[Note]:
         """One note in full. `exclude_cookies` names cookies that must not be used."""
-        question, limit = _ask_about(note), self._limits.detail
+        question, limit = _ask_about(note), self.limits.detail
         return await self._answer("crawl.detail", platform, question, limit=limit, exclude=exclude_cookies)
 
     async def comments(
@@ -190,7 +180,7 @@ class Crawler:
             ask=lambda asked, cookie: read_comments(asked, note.reference, cursor=cursor, cookie=cookie),
         )
         # The limit of a search, because it may need several requests.
-        limit = self._limits.search
+        limit = self.limits.search
         return await self._answer("crawl.comments", platform, question, limit=limit, exclude=exclude_cookies)
 
     async def details(
@@ -207,7 +197,7 @@ class Crawler:
         `on_item` gets each answer as it arrives, with its place in `notes`. If the batch is cancelled, it also gets an
         answer for every item that already had a cookie, so that each use of a cookie is reported.
         """
-        began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + self._limits.batch.total_seconds()
+        began, until = self.clock.monotonic(), asyncio.get_running_loop().time() + self.limits.batch.total_seconds()
         with request_id_scope(current_request_id()) as request_id:
             report = on_item or (lambda _place, _item: None)
             traces = [RequestTrace() for _ in notes]
@@ -237,7 +227,7 @@ class Crawler:
     async def _answer(
         self, event: str, platform: str, question: _Question[Found], *, limit: timedelta, exclude: Collection[str]
     ) -> Envelope[Found]:
-        began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + limit.total_seconds()
+        began, until = self.clock.monotonic(), asyncio.get_running_loop().time() + limit.total_seconds()
         with request_id_scope(current_request_id()) as request_id:
             trace = RequestTrace()
             found = await self._try(platform, question, trace=trace, until=until, exclude=exclude)
@@ -257,7 +247,7 @@ class Crawler:
         exclude: Collection[str],
         report: Callable[[BatchItem[Note]], None],
     ) -> BatchItem[Note]:
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         try:
             found = await self._try(platform, _ask_about(note), trace=trace, until=until, exclude=exclude)
         except asyncio.CancelledError:
@@ -295,7 +285,7 @@ class Crawler:
             _log.warning("crawl.captcha", platform=trace.platform, cookie_name=trace.cookie_used)
         return make_error(
             error.code,
-            self._redactor.redact(error.message),
+            self.redactor.redact(error.message),
             captcha=error.captcha,
             blocked=error.blocked,
             asked=not trace.waits_for_cookie,
@@ -305,13 +295,13 @@ class Crawler:
     async def _ask(
         self, name: str, question: _Question[Found], *, trace: RequestTrace, exclude: Collection[str]
     ) -> Found:
-        platform = self._find_platform(name)
+        platform = self.find_platform(name)
         trace.platform = platform.name
         question.check()
         if not platform.needs_cookie:
             return await self._send(platform, question, None, trace=trace)
         trace.waits_for_cookie = True
-        async with self._pool.lease(platform.name, exclude=exclude) as cookie:
+        async with self.pool.lease(platform.name, exclude=exclude) as cookie:
             trace.waits_for_cookie, trace.cookie_used = False, cookie.name
             token = session_user_agent.set(cookie.user_agent)
             try:
@@ -335,7 +325,7 @@ class Crawler:
             return await question.ask(platform, cookie)
         except CrawlError as error:
             if error.blocked:
-                trace.end_batch(make_error(error.code, self._redactor.redact(error.message), blocked=True))
+                trace.end_batch(make_error(error.code, self.redactor.redact(error.message), blocked=True))
             raise
 
     def _recognise(self, cookie: LeasedCookie) -> Redactor:
@@ -346,7 +336,7 @@ class Crawler:
         return known[1]
 
     def _measure(self, began: float) -> int:
-        return round((self._clock.monotonic() - began) * 1000)
+        return round((self.clock.monotonic() - began) * 1000)
 
 
 def _ask_about(note: WantedNote) -> _Question[Note]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sqlalchemy import case, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.collect.candidate_counts import nest_counts
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import (
     COLLECT,
@@ -22,7 +23,7 @@ from tidings.collect.tables import (
     comment_threads,
     platform_pauses,
     sources,
-    watched_keywords,
+    write_oldest_pending,
     write_pending_platforms,
 )
 from tidings.core.clock import CLOCK_TOLERANCE, from_milliseconds, read_timestamp, to_milliseconds
@@ -42,13 +43,7 @@ _FIND_WAITING: Final = text(
     """
 )
 _FIND_OLDEST: Final = text(
-    f"""
-    WITH RECURSIVE {write_pending_platforms(candidates.name)}
-    SELECT platform, (
-        SELECT min(due_at) FROM tbl_candidate AS one WHERE status = 'pending' AND one.platform = pending.platform
-    ) AS due_at
-    FROM pending WHERE platform IS NOT NULL
-    """
+    f"WITH RECURSIVE {write_oldest_pending(candidates.name)} SELECT platform, due_at FROM oldest"
 )
 
 
@@ -64,16 +59,6 @@ class SuccessRate:
     @property
     def tries(self) -> int:
         return self.succeeded + self.failed
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedSearch:
-    """An enabled keyword."""
-
-    platform: str
-    keyword: str
-    # Why its last search failed; None if it did not.
-    code: ErrorCode | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +78,8 @@ class ListedCandidate:
     code: str | None
     message: str | None
     created_at: datetime
+    # The last change: of a failed candidate, when it failed for good.
     updated_at: datetime
-
-    @property
-    def failed_at(self) -> datetime:
-        """When it failed for good, if its status is `failed`: then that was the last change."""
-        return self.updated_at
 
 
 class PauseCause(StrEnum):
@@ -159,21 +140,6 @@ async def list_waiting_platforms(connection: AsyncConnection) -> set[str]:
     return set((await connection.execute(_FIND_WAITING)).scalars())
 
 
-async def list_searches(connection: AsyncConnection) -> list[WatchedSearch]:
-    """Every enabled keyword with the error of its last search."""
-    statement = (
-        select(watched_keywords.c.platform, watched_keywords.c.keyword, watched_keywords.c.last_error_code)
-        .where(watched_keywords.c.enabled)
-        .order_by(watched_keywords.c.platform, watched_keywords.c.keyword)
-    )
-    rows = await connection.execute(statement)
-    return [WatchedSearch(row.platform, row.keyword, _read_code(row.last_error_code)) for row in rows]
-
-
-def _read_code(text: str | None) -> ErrorCode | None:
-    return ErrorCode(text) if text in list(ErrorCode) else None
-
-
 async def read_rate(connection: AsyncConnection, *, at: datetime, window: timedelta) -> SuccessRate:
     """The tries of the last `window`; without those that a clock ahead of ours wrote."""
     is_recent = collect_minutes.c.minute.between(count_minutes(at - window) + 1, count_minutes(at + CLOCK_TOLERANCE))
@@ -211,20 +177,15 @@ async def count_failed_by(
         .group_by(candidates.c.platform, candidates.c.last_error_code)
         .order_by(candidates.c.platform, candidates.c.last_error_code)
     )
-    counts: dict[str, dict[str, int]] = {}
-    for platform, code, count in await connection.execute(statement):
-        counts.setdefault(platform, {})[code] = count
-    return counts
+    return nest_counts(await connection.execute(statement))
 
 
 async def count_threads(connection: AsyncConnection) -> dict[str, dict[StageStatus, int]]:
     """The number of threads of comments that are not done, by platform and status."""
     columns = (comment_threads.c.platform, comment_threads.c.status)
     statement = select(*columns, func.count()).where(text("comment_threads.status <> 'done'")).group_by(*columns)
-    counts: dict[str, dict[StageStatus, int]] = {}
-    for platform, status, count in await connection.execute(statement.order_by(*columns)):
-        counts.setdefault(platform, {})[StageStatus(status)] = count
-    return counts
+    rows = await connection.execute(statement.order_by(*columns))
+    return nest_counts((platform, StageStatus(status), number) for platform, status, number in rows)
 
 
 async def find_longest_wait(connection: AsyncConnection) -> dict[str, datetime]:

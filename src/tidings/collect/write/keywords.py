@@ -144,8 +144,8 @@ class Keywords:
 
     async def list_all(self) -> list[Keyword]:
         """By platform, then keyword."""
-        statement = select(watched_keywords).order_by(watched_keywords.c.platform, watched_keywords.c.keyword)
-        return [_read_keyword(row) for row in await self._database.fetch(statement)]
+        async with self._database.read() as connection:
+            return await list_keywords(connection)
 
     async def find(self, keyword_id: int) -> Keyword | None:
         """The keyword of this id."""
@@ -155,6 +155,12 @@ class Keywords:
 
     async def list_enabled(self) -> list[Keyword]:
         return [each for each in await self.list_all() if each.enabled]
+
+
+async def list_keywords(connection: AsyncConnection) -> list[Keyword]:
+    """Every keyword, by platform, then keyword."""
+    statement = select(watched_keywords).order_by(watched_keywords.c.platform, watched_keywords.c.keyword)
+    return [_read_keyword(row) for row in await connection.execute(statement)]
 
 
 async def record_search(

@@ -34,6 +34,7 @@ from tidings.collect.tables import (
     platform_pauses,
     sources,
     watched_keywords,
+    write_oldest_pending,
     write_pending_platforms,
 )
 from tidings.collect.write.values import LONGEST_ERROR, LeasedCandidate, NewCandidate, make_storable, write_meta
@@ -108,21 +109,13 @@ class LeasedTable:
             .where(self.is_processing, table.c.platform == bindparam("of_platform"), id_column == bindparam("of_id"))
             .values(processing_lock=None, locked_at=None, **{n: bindparam(f"new_{n}") for n in (*_SETTLED, *settled)})
         )
-        pending = write_pending_platforms(table.name)
         self.find_pending_platforms = text(
-            f"WITH RECURSIVE {pending} SELECT platform FROM pending WHERE platform IS NOT NULL"
+            f"WITH RECURSIVE {write_pending_platforms(table.name)} "
+            "SELECT platform FROM pending WHERE platform IS NOT NULL"
         )
         self.find_due_platforms = text(
-            f"""
-            WITH RECURSIVE {pending}, oldest AS (
-                SELECT platform, (
-                    SELECT min(due_at) FROM {table.name} AS one
-                    WHERE status = 'pending' AND one.platform = pending.platform
-                ) AS due_at
-                FROM pending WHERE platform IS NOT NULL
-            )
-            SELECT platform FROM oldest WHERE due_at <= :now ORDER BY due_at, platform
-            """
+            f"WITH RECURSIVE {write_oldest_pending(table.name)} "
+            "SELECT platform FROM oldest WHERE due_at <= :now ORDER BY due_at, platform"
         )
 
     def touch(self, now: Any) -> dict[str, Any]:

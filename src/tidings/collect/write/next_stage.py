@@ -5,7 +5,7 @@ Same locks, fencing, retries and recovery; the rules are in `leases` and `values
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -60,21 +60,22 @@ class SettledSource:
     retry_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class NextStage:
     """Leases of collected notes. Every method raises ExecutionLostError."""
 
-    def __init__(self, writer: Writer, *, executions: Executions, clock: Clock, limits: WriterLimits) -> None:
-        self._writer = writer
-        self._executions = executions
-        self._clock = clock
-        self._limits = limits
+    writer: Writer
+    _: KW_ONLY
+    executions: Executions
+    clock: Clock
+    limits: WriterLimits
 
     async def lease(
         self, execution: Execution, *, limit: int = BATCH_SIZE, platform: str | None = None
     ) -> list[LeasedSource]:
         """Lease notes of one platform: the named one, or the one whose notes wait longest."""
-        at = self._clock.now()
-        async with self._executions.guard(execution) as connection:
+        at = self.clock.now()
+        async with self.executions.guard(execution) as connection:
             due = [platform] if platform else await find_due_platforms(connection, at=at, of=SOURCES)
             rows: list[Any] = []
             for name in due:
@@ -82,7 +83,7 @@ class NextStage:
                     rows = await lease_records(connection, SOURCES, execution, platform=name, limit=limit, at=at)
             leased = [_read_leased(row) for row in rows]
             keys = [(each.platform, each.idempotency_key) for each in leased]
-            await self._writer.changes.record(connection, sources.name, keys, at=at)
+            await self.writer.changes.record(connection, sources.name, keys, at=at)
         _log.info("sources.leased", count=len(leased), execution=execution.public_id)
         return leased
 
@@ -91,17 +92,17 @@ class NextStage:
 
         Repeating the same results changes nothing: a note that is no longer held is answered with `lost`.
         """
-        at = self._clock.now()
+        at = self.clock.now()
         first = {each.idempotency_key: each for each in reversed(results)}
-        async with self._executions.guard(execution) as connection:
+        async with self.executions.guard(execution) as connection:
             step = await begin_settling(
-                connection, self._executions.database, execution, platform=platform, ids=first, at=at, of=SOURCES
+                connection, self.executions.database, execution, platform=platform, ids=first, at=at, of=SOURCES
             )
             settled = {key: self._judge(step, each) for key, each in first.items()}
             mine = [settled[key] for key in step.held]
             await step.write([_describe(step, each, first[each.idempotency_key]) for each in mine])
-            await self._writer.changes.record(connection, sources.name, [(platform, key) for key in step.held], at=at)
-            await self._executions.count_items(
+            await self.writer.changes.record(connection, sources.name, [(platform, key) for key in step.held], at=at)
+            await self.executions.count_items(
                 connection,
                 execution,
                 processed=sum(each.action is StageAction.DONE for each in mine),
@@ -117,7 +118,7 @@ class NextStage:
         if result.error is None:
             return SettledSource(idempotency_key=key, action=StageAction.DONE, retry_count=held.retry_count)
         failure = Failed(note_id=key, error=result.error)
-        judged = judge_failure(failure, retry_count=held.retry_count, at=step.at, limits=self._limits)
+        judged = judge_failure(failure, retry_count=held.retry_count, at=step.at, limits=self.limits)
         return SettledSource(
             idempotency_key=key,
             action=StageAction(judged.action.value),

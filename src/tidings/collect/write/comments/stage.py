@@ -6,7 +6,7 @@ Same locks, fencing, retries, pauses and recovery as for candidates; the rules a
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -97,26 +97,18 @@ class SettledThread:
         return self.action.status
 
 
+@dataclass(frozen=True, slots=True)
 class CommentStage:
-    """Threads of comments. Every method raises ExecutionLostError. `pseudonyms` replaces the authors of comments before
-    they are stored; None stores them as the platform gives them."""
+    """Threads of comments. Every method raises ExecutionLostError."""
 
-    def __init__(
-        self,
-        database: Database,
-        writer: Writer,
-        *,
-        executions: Executions,
-        clock: Clock,
-        limits: WriterLimits,
-        pseudonyms: Pseudonyms | None,
-    ) -> None:
-        self._database = database
-        self._writer = writer
-        self._executions = executions
-        self._clock = clock
-        self._limits = replace(limits, backoff=WAITS)
-        self._pseudonyms = pseudonyms
+    database: Database
+    writer: Writer
+    _: KW_ONLY
+    executions: Executions
+    clock: Clock
+    limits: WriterLimits
+    # Replaces the authors of comments before they are stored; None stores them as the platform gives them.
+    pseudonyms: Pseudonyms | None
 
     async def lease(self, execution: Execution, *, limit: int = 1, platform: str | None = None) -> list[LeasedThread]:
         """Lease threads of one platform, each for its next page: of the named one, or of the one that waits longest.
@@ -124,8 +116,8 @@ class CommentStage:
         A platform that is paused, or that has no cookie left for this execution, is skipped. After a pause it is one
         thread: the probe.
         """
-        at = self._clock.now()
-        async with self._executions.guard_progress(execution) as (connection, progress):
+        at = self.clock.now()
+        async with self.executions.guard_progress(execution) as (connection, progress):
             due = [platform] if platform else await find_due_platforms(connection, at=at, of=THREADS)
             leased: list[LeasedThread] = []
             for name in due:
@@ -138,7 +130,7 @@ class CommentStage:
     async def _lease(
         self, connection: AsyncConnection, execution: Execution, platform: str, *, limit: int, at: datetime
     ) -> list[LeasedThread]:
-        pauses = self._writer.pauses
+        pauses = self.writer.pauses
         pause = await pauses.lock(connection, platform)
         if pause is not None and pause.is_closed(at=at):
             return []
@@ -153,28 +145,28 @@ class CommentStage:
 
         Repeating the same results changes nothing: a thread that is no longer held is answered with `lost`.
         """
-        at = self._clock.now()
+        at = self.clock.now()
         first = {each.note_id: each for each in reversed(results)}
-        async with self._executions.guard_progress(execution) as (connection, progress):
+        async with self.executions.guard_progress(execution) as (connection, progress):
             step = await begin_settling(
-                connection, self._database, execution, platform=platform, ids=first, at=at, of=THREADS
+                connection, self.database, execution, platform=platform, ids=first, at=at, of=THREADS
             )
             settled = [await self._settle(step, each) for each in first.values()]
             mine = [first[note_id] for note_id in step.held]
             errors = [find_error(each) for each in mine]
             uses = [use for each in mine for use in list_uses(each.cookie_used, find_error(each))]
             # Cookies before pauses, as in every transaction: two of them cannot deadlock.
-            await self._writer.record_uses(connection, uses, at=at)
+            await self.writer.record_uses(connection, uses, at=at)
             for error in errors:
                 # An answer ends the pause of the platform; one that blocks or cannot be reached is paused.
-                await self._writer.pauses.judge_answer(connection, platform, error, at=at)
-            await self._writer.pauses.judge_captchas(connection, uses, at=at)
+                await self.writer.pauses.judge_answer(connection, platform, error, at=at)
+            await self.writer.pauses.judge_captchas(connection, uses, at=at)
             if is_pause(mine):
                 paused = {**progress, "paused": sorted({*progress.get("paused", ()), platform})}
                 await store_progress(connection, execution, paused, before=progress)
             await count_tries(connection, platform, errors)
             read, failed = (sum(each.action in of for each in settled) for of in (_PAGE_READ, _PAGE_FAILED))
-            await self._executions.count_items(connection, execution, processed=read, failed=failed)
+            await self.executions.count_items(connection, execution, processed=read, failed=failed)
             # Last, because other executions wait for this row until the commit.
             await count_minute(connection, at=at, succeeded=read, failed=failed)
         stored = sum(each.stored for each in settled)
@@ -219,23 +211,27 @@ class CommentStage:
         if not wanted:
             return 0
         key = {"platform": step.platform, "note_id": page.note_id}
-        if self._pseudonyms is not None:
-            wanted = [self._pseudonyms.hide_reader(step.platform, each) for each in wanted]
+        if self.pseudonyms is not None:
+            wanted = [self.pseudonyms.hide_reader(step.platform, each) for each in wanted]
         meta = write_meta(step.execution, cookie_used=page.cookie_used)
         rows = [{**key, **_describe_comment(each, now=step.now), "exec_meta": meta} for each in wanted]
         names = [row["comment_id"] for row in rows]
         known = select(comments.c.comment_id).filter_by(**key).where(comments.c.comment_id.in_(names))
         before = set((await step.connection.execute(known)).scalars())
-        new = self._database.insert(comments)
+        new = self.database.insert(comments)
         kept = {name: new.excluded[name] for name in rows[0] if name not in ("collected_at", *key)}
         statement = new.on_conflict_do_update(index_elements=[*key, "comment_id"], set_=kept)
         await step.connection.execute(statement, rows)
         return len(rows) - len(before)
 
     def _judge(self, step: Settling, failure: Failed, held: Any) -> SettledThread:
-        is_outage = failure.error.code is ErrorCode.NETWORK_ERROR
-        count = held.retry_count
-        verdict = judge_failure(failure, retry_count=count, at=step.at, limits=self._limits, is_outage=is_outage)
+        verdict = judge_failure(
+            failure,
+            retry_count=held.retry_count,
+            at=step.at,
+            limits=replace(self.limits, backoff=WAITS),
+            is_outage=failure.error.code is ErrorCode.NETWORK_ERROR,
+        )
         return SettledThread(
             note_id=failure.note_id,
             action=StageAction(verdict.action.value),
