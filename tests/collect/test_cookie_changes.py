@@ -11,10 +11,10 @@ from tests.announce.stage import Events, pick_events
 from tests.collect.cookie_stage import PLATFORM, add_cookies, change_row, find_cookie, record_outcome, value_of
 from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieStatus
+from tidings.collect.pasted_cookie import CookieError
 from tidings.collect.write.cookies import (
     DEFAULT_DAILY_LIMIT,
     DEFAULT_PRIORITY,
-    CookieError,
     CookieRecords,
     clamp_future_states,
     make_cookie,

@@ -12,7 +12,8 @@ from tests.collect.cookie_stage import PLATFORM, add_cookies, change_row, find_c
 from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.states import CookieOutcome, CookieStatus
 from tidings.collect.crawl.cookies.table import open_cookie
-from tidings.collect.write.cookies import CookieError, CookieRecords, make_cookie
+from tidings.collect.pasted_cookie import CookieError
+from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database
 from tidings.core.secrets.keyring import DecryptionError, KeyRing, UnknownKeyError

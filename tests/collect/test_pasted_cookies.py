@@ -8,7 +8,8 @@ import pytest
 from tests.announce.bing_stage import MORNING
 from tests.collect.runner_stage import RunnerStage, open_runner
 from tests.fakes import StageClock
-from tidings.collect.write.cookies import CookieError, make_cookie
+from tidings.collect.pasted_cookie import CookieError
+from tidings.collect.write.cookies import make_cookie
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.secret import Secret

@@ -37,8 +37,8 @@ DOMAINS: Final = {"bilibili": "bilibili.com", "weibo": "weibo.cn", "xiaohongshu"
 NEEDED: Final = {"bilibili": ("SESSDATA",), "weibo": ("SUB",), "xiaohongshu": ("web_session", "a1")}
 
 
-class PastedCookieError(ValueError):
-    """The input is no cookie. The message names the rule and never repeats the input."""
+class CookieError(ValueError):
+    """A cookie breaks a rule. The message names the rule and never repeats the cookie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class PastedCookie:
 
 
 def read_pasted(pasted: Secret, *, platform: str) -> PastedCookie:
-    """Read a cookie in any of the forms. Raises PastedCookieError."""
+    """Read a cookie in any of the forms. Raises CookieError."""
     text = pasted.reveal().strip().lstrip("\ufeff") if pasted else ""
     if _CURL.match(text):
         header, agent = _read_curl(text)
@@ -75,18 +75,18 @@ def list_missing(platform: str, secret: Secret) -> list[str]:
 
 
 def check_agent(agent: str | None) -> str | None:
-    """A User-Agent that can be sent. Raises PastedCookieError."""
+    """A User-Agent that can be sent. Raises CookieError."""
     agent = (agent or "").strip()
     if len(agent) > _LONGEST_AGENT or _UNFIT.search(agent):
-        raise PastedCookieError(f"the User-Agent must be at most {_LONGEST_AGENT} printable ASCII characters")
+        raise CookieError(f"the User-Agent must be at most {_LONGEST_AGENT} printable ASCII characters")
     return agent or None
 
 
 def _check_header(text: str) -> str:
     if _UNFIT.search(text):
-        raise PastedCookieError("the cookie must be one line of printable ASCII characters")
+        raise CookieError("the cookie must be one line of printable ASCII characters")
     if not 1 <= len(text) <= _LONGEST or not any(_PAIR.fullmatch(part.strip()) for part in text.split(";")):
-        raise PastedCookieError(
+        raise CookieError(
             f"the cookie must be name=value pairs with ; between them, {_LONGEST:,} characters at most; "
             'or a cookies.txt file; or a request that the browser copied "as cURL"'
         )
@@ -107,7 +107,7 @@ def _read_curl(text: str) -> tuple[str, str | None]:
         elif name.strip().lower() == "user-agent":
             agent = rest.strip()
     if not header:
-        raise PastedCookieError(
+        raise CookieError(
             "the copied request carries no cookie: copy one that the platform's own page sent while you were logged in"
         )
     return header, agent
@@ -119,7 +119,7 @@ def _split_command(text: str) -> list[str]:
     try:
         return shlex.split(plain)
     except ValueError:
-        raise PastedCookieError("the copied command is cut off: a quote is not closed") from None
+        raise CookieError("the copied command is cut off: a quote is not closed") from None
 
 
 def _drop_caret(found: re.Match[str]) -> str:
@@ -159,7 +159,7 @@ def _join_rows(rows: Sequence[Sequence[str]], *, platform: str) -> tuple[str, da
     domain = DOMAINS.get(platform)
     mine = [row for row in rows if domain is None or _is_domain(row[0], domain)]
     if not mine:
-        raise PastedCookieError(f"the file has no cookies of {domain}: export it while you are logged in there")
+        raise CookieError(f"the file has no cookies of {domain}: export it while you are logged in there")
     needed = NEEDED.get(platform, ())
     ends = [int(row[4]) for row in mine if row[5] in needed and row[4].isdigit() and int(row[4]) > 0]
     # The last of two equal names counts, as in a browser's export the more specific one.

@@ -55,7 +55,8 @@ async def add(
     It may be a Cookie header, a cookies.txt file, or a request that the browser copied as cURL (bash or cmd). A cookie
     of the same name is replaced.
     """
-    from tidings.collect.write.cookies import DEFAULT_DAILY_LIMIT, DEFAULT_PRIORITY, CookieError, make_cookie
+    from tidings.collect.pasted_cookie import CookieError
+    from tidings.collect.write.cookies import DEFAULT_DAILY_LIMIT, DEFAULT_PRIORITY, make_cookie
 
     require_platform(platform)
     try:
@@ -85,7 +86,7 @@ async def change(
     daily_limit: Annotated[int | None, typer.Option("--daily-limit", help="The most uses a UTC day.")] = None,
 ) -> None:
     """Change priority or daily limit without entering the cookie again."""
-    from tidings.collect.write.cookies import CookieError
+    from tidings.collect.pasted_cookie import CookieError
 
     if priority is None and daily_limit is None:
         fail(say("give --priority or --daily-limit"))

@@ -32,7 +32,7 @@ from tidings.collect.crawl.cookies.table import (
     read_cookies,
     seal_cookie,
 )
-from tidings.collect.pasted_cookie import PastedCookieError, check_agent, read_pasted
+from tidings.collect.pasted_cookie import CookieError, check_agent, read_pasted
 from tidings.collect.write.recovery import update_free
 from tidings.core.clock import CLOCK_TOLERANCE, Clock, to_milliseconds
 from tidings.core.db.database import Database
@@ -71,10 +71,6 @@ _write_state: Final = (
 log = get_logger(__name__)
 
 
-class CookieError(ValueError):
-    """A value breaks a rule. The message names the rule and never repeats the cookie."""
-
-
 @dataclass(frozen=True, slots=True)
 class NewCookie:
     """A cookie to be stored. `make_cookie` checks the rules."""
@@ -109,11 +105,8 @@ def make_cookie(
     if not _PLATFORM.fullmatch(platform):
         raise CookieError("the platform must be a name such as bilibili")
     _check_numbers(priority, daily_limit)
-    try:
-        pasted = read_pasted(secret, platform=platform)
-        agent = check_agent(user_agent) or pasted.user_agent
-    except PastedCookieError as error:
-        raise CookieError(str(error)) from None
+    pasted = read_pasted(secret, platform=platform)
+    agent = check_agent(user_agent) or pasted.user_agent
     return NewCookie(name, platform, pasted.secret, priority, daily_limit, agent, pasted.expires_at)
 
 

@@ -280,27 +280,15 @@ def make_storable(text: str) -> str:
 
 
 class WorkflowNameError(ValueError):
-    """The name is not one that collect's workflows may have."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a workflow's name has 1 to 100 of a-z 0-9 _ . : - and does not begin with a sign, "
-            f"nor with {OTHER_WORKFLOWS}"
-        )
-
-
-class WorkflowReservedError(WorkflowNameError):
-    """The name belongs to a workflow that this installation runs itself."""
-
-    def __init__(self, name: str) -> None:
-        # The mirror runs without the runner too.
-        other = "" if name == MIRROR else ", or set TIDINGS_COLLECT_RUNNER=off"
-        ValueError.__init__(self, f"{name} is a workflow of this service itself: choose another name{other}")
+    """The name is not one that this workflow may have; the message says why."""
 
 
 def check_workflow_name(name: str, *, reserved: Collection[str]) -> None:
     """Raises WorkflowNameError. A reserved name with a colon at its end reserves all that begin with it."""
     if not _WORKFLOW_NAME.fullmatch(name) or name.startswith(OTHER_WORKFLOWS):
-        raise WorkflowNameError
+        rule = "a workflow's name has 1 to 100 of a-z 0-9 _ . : - and does not begin with a sign"
+        raise WorkflowNameError(f"{rule}, nor with {OTHER_WORKFLOWS}")
     if any(name == each or (each.endswith(":") and name.startswith(each)) for each in reserved):
-        raise WorkflowReservedError(name)
+        # The mirror runs without the runner too.
+        other = "" if name == MIRROR else ", or set TIDINGS_COLLECT_RUNNER=off"
+        raise WorkflowNameError(f"{name} is a workflow of this service itself: choose another name{other}")
