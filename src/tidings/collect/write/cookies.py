@@ -5,7 +5,7 @@ The crawl API cannot write. It reports the cookie and the error of each request,
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -117,13 +117,14 @@ def _check_numbers(priority: int, daily_limit: int) -> None:
         raise CookieError(f"the daily limit must be a whole number from 1 to {_MOST:,}")
 
 
+@dataclass(frozen=True, slots=True)
 class CookieRecords:
     """The cookies of this installation."""
 
-    def __init__(self, database: Database, *, keys: KeyRing, clock: Clock) -> None:
-        self._database = database
-        self._keys = keys
-        self._clock = clock
+    database: Database
+    _: KW_ONLY
+    keys: KeyRing
+    clock: Clock
 
     async def add(self, new: NewCookie) -> bool:
         """Store a cookie as active. Returns True if it replaced one of the same name.
@@ -131,8 +132,8 @@ class CookieRecords:
         A replaced cookie keeps its uses of today, because the account is the same. Raises CookieError if the name
         belongs to another platform.
         """
-        now = self._clock.now()
-        async with self._database.write() as connection:
+        now = self.clock.now()
+        async with self.database.write() as connection:
             replaced = not await self._insert(connection, new, now=now)
             if replaced:
                 await self._replace(connection, new, now=now)
@@ -141,15 +142,15 @@ class CookieRecords:
 
     async def list_all(self) -> list[Cookie]:
         """Every cookie by name, with its present state."""
-        now = self._clock.now()
-        async with self._database.read() as connection:
+        now = self.clock.now()
+        async with self.database.read() as connection:
             found = await read_cookies(connection)
         return [replace(cookie, state=settle_state(cookie.state, at=now)) for cookie in found]
 
     async def enable(self, name: str) -> bool:
         """Make a cookie active and forget its errors. Returns False if there is none of this name."""
-        now = self._clock.now()
-        async with self._database.write() as connection:
+        now = self.clock.now()
+        async with self.database.write() as connection:
             cookie = await lock_cookie(connection, name)
             if cookie is not None:
                 await _update(connection, name, _describe_start(cookie.state, now=now))
@@ -164,15 +165,15 @@ class CookieRecords:
         _check_numbers(priority or 0, 1 if daily_limit is None else daily_limit)
         values = {"priority": priority, "daily_limit": daily_limit}
         given = {column: value for column, value in values.items() if value is not None}
-        now = to_milliseconds(self._clock.now())
+        now = to_milliseconds(self.clock.now())
         statement = update(cookies).where(cookies.c.cookie_name == name).values(**given, updated_at=now)
-        found = await self._database.change(statement) > 0
+        found = await self.database.change(statement) > 0
         log.info("cookie.changed_limits", cookie_name=name, found=found, **given)
         return found
 
     async def remove(self, name: str) -> bool:
         """Delete a cookie. Returns False if there is none of this name."""
-        removed = await self._database.change(delete(cookies).where(cookies.c.cookie_name == name)) > 0
+        removed = await self.database.change(delete(cookies).where(cookies.c.cookie_name == name)) > 0
         log.info("cookie.removed", cookie_name=name, found=removed)
         return removed
 
@@ -183,11 +184,11 @@ class CookieRecords:
         unchanged, and its KeyRingError is raised after all others are done.
         """
         rotated, failure = 0, None
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             found = await read_cookies(connection)
         for cookie in found:
             try:
-                rotated += needs_sealing(cookie, keys=self._keys) and await self._rotate(cookie.name)
+                rotated += needs_sealing(cookie, keys=self.keys) and await self._rotate(cookie.name)
             except KeyRingError as error:
                 failure = failure or error
         if failure is not None:
@@ -197,12 +198,12 @@ class CookieRecords:
     async def count_key_ids(self) -> dict[str, int]:
         """The number of cookies that each master key encrypted."""
         column = cookies.c.encryption_key_id
-        rows = await self._database.fetch(select(column, func.count()).group_by(column).order_by(column))
+        rows = await self.database.fetch(select(column, func.count()).group_by(column).order_by(column))
         return {row[0]: row[1] for row in rows}
 
     async def _insert(self, connection: AsyncConnection, new: NewCookie, *, now: datetime) -> bool:
         values = self._describe(new) | _describe_start(CookieState(day=utc_day(now)), now=now)
-        statement = self._database.insert(cookies).values(
+        statement = self.database.insert(cookies).values(
             cookie_name=new.name, created_at=to_milliseconds(now), last_used_at=None, **values
         )
         inserted = statement.on_conflict_do_nothing().returning(cookies.c.cookie_name)
@@ -224,15 +225,15 @@ class CookieRecords:
             "daily_limit": new.daily_limit,
             "user_agent": new.user_agent,
             "expires_at": None if new.expires_at is None else to_milliseconds(new.expires_at),
-            **seal_cookie(new, new.secret, keys=self._keys),
+            **seal_cookie(new, new.secret, keys=self.keys),
         }
 
     async def _rotate(self, name: str) -> bool:
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             cookie = await lock_cookie(connection, name)
-            if cookie is None or not needs_sealing(cookie, keys=self._keys):
+            if cookie is None or not needs_sealing(cookie, keys=self.keys):
                 return False
-            values = seal_cookie(cookie, open_cookie(cookie, keys=self._keys), keys=self._keys)
+            values = seal_cookie(cookie, open_cookie(cookie, keys=self.keys), keys=self.keys)
             await _update(connection, name, values)
             return True
 

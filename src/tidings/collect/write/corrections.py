@@ -7,6 +7,7 @@ execution that has leased the candidate no longer holds it, and its result is an
 """
 
 from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -29,13 +30,14 @@ _BLOCK: Final = 1_000
 _log = get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class CollectCorrections:
     """Each change records the changed rows for the mirror."""
 
-    def __init__(self, database: Database, *, clock: Clock, changes: ChangeLog) -> None:
-        self._database = database
-        self._clock = clock
-        self._changes = changes
+    database: Database
+    _: KW_ONLY
+    clock: Clock
+    changes: ChangeLog
 
     async def requeue(self, platform: str | None = None, *, note_ids: Collection[str] | None = None) -> int:
         """Make failed candidates due again: all, those of a platform, or these of a platform. Returns how many.
@@ -44,13 +46,13 @@ class CollectCorrections:
         """
         count, freed = 0, _BLOCK
         if note_ids is None:
-            async with self._database.write() as connection:
-                await requeue_threads(connection, platform=platform, at=self._clock.now())
+            async with self.database.write() as connection:
+                await requeue_threads(connection, platform=platform, at=self.clock.now())
         while freed == _BLOCK:
-            at = self._clock.now()
-            async with self._database.write() as connection:
+            at = self.clock.now()
+            async with self.database.write() as connection:
                 keys = await requeue_failed(connection, at=at, limit=_BLOCK, platform=platform, note_ids=note_ids)
-                await self._changes.record(connection, candidates.name, keys, at=at)
+                await self.changes.record(connection, candidates.name, keys, at=at)
             freed = len(keys)
             count += freed
         _log.info("candidates.requeued", platform=platform, count=count)
@@ -58,22 +60,22 @@ class CollectCorrections:
 
     async def add_candidate(self, new: NewCandidate) -> bool:
         """Add a note as a candidate. False if it is known already, also as deleted."""
-        at = self._clock.now()
-        async with self._database.write() as connection:
-            created = await insert_candidates(connection, self._database, [new], execution=None, at=at)
-            await self._changes.record(connection, candidates.name, created, at=at)
+        at = self.clock.now()
+        async with self.database.write() as connection:
+            created = await insert_candidates(connection, self.database, [new], execution=None, at=at)
+            await self.changes.record(connection, candidates.name, created, at=at)
         _log.info("candidate.given", platform=new.platform, note_id=new.note_id, created=len(created))
         return bool(created)
 
     async def delete_note(self, platform: str, note_id: str) -> bool:
         """Delete a note everywhere, also in the mirror, and never collect it again. False if it is not known."""
-        at = self._clock.now()
-        async with self._database.write() as connection:
-            versions = await _delete_note(connection, self._database, platform=platform, note_id=note_id, at=at)
+        at = self.clock.now()
+        async with self.database.write() as connection:
+            versions = await _delete_note(connection, self.database, platform=platform, note_id=note_id, at=at)
             if versions is None:
                 return False
-            await self._changes.record(connection, candidates.name, [(platform, note_id)], at=at)
-            await self._changes.record(connection, sources.name, [(platform, key) for key in versions], at=at)
+            await self.changes.record(connection, candidates.name, [(platform, note_id)], at=at)
+            await self.changes.record(connection, sources.name, [(platform, key) for key in versions], at=at)
         _log.info("note.deleted", platform=platform, note_id=note_id)
         return True
 

@@ -1,6 +1,6 @@
 """Watched keywords: what to search for on which platform, refreshes and comments of its notes, and the last search."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -75,12 +75,13 @@ class Keyword:
     last_error_code: str | None
 
 
+@dataclass(frozen=True, slots=True)
 class Keywords:
     """The table of watched keywords."""
 
-    def __init__(self, database: Database, *, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+    database: Database
+    _: KW_ONLY
+    clock: Clock
 
     async def add(
         self,
@@ -99,12 +100,12 @@ class Keywords:
         """
         asked = check_search(keyword, page=pages, most_pages=MOST_PAGES)
         check_comments(comments)
-        found, now = {"platform": platform, "keyword": asked}, self._clock.now()
+        found, now = {"platform": platform, "keyword": asked}, self.clock.now()
         values: dict[str, Any] = {"pages": pages, "enabled": True}
         values |= {} if refresh is None else _describe_plan(refresh)
         values |= {} if comments is None else {"comments": comments or None}
-        statement = self._database.insert(watched_keywords).values(**found, **values, created_at=to_milliseconds(now))
-        async with self._database.write() as connection:
+        statement = self.database.insert(watched_keywords).values(**found, **values, created_at=to_milliseconds(now))
+        async with self.database.write() as connection:
             inserted = statement.on_conflict_do_nothing().returning(watched_keywords.c.id)
             new = (await connection.execute(inserted)).first() is not None
             if not new:
@@ -122,15 +123,15 @@ class Keywords:
             await end_threads_of(connection, platform=platform, keyword=keyword, at=at)
         else:
             of = {"platform": platform, "keyword": keyword}
-            await begin_threads_of(connection, self._database, **of, wanted=wanted, at=at)
+            await begin_threads_of(connection, self.database, **of, wanted=wanted, at=at)
 
     async def remove(self, platform: str, keyword: str) -> bool:
         """Stop watching a keyword; its candidates stay. Returns False if it is not watched."""
         asked = keyword.strip()
         statement = delete(watched_keywords).filter_by(platform=platform, keyword=asked)
-        async with self._database.write() as connection:
-            await _replan_notes(connection, platform, asked, plan=NO_REFRESH, at=self._clock.now())
-            await end_threads_of(connection, platform=platform, keyword=asked, at=self._clock.now())
+        async with self.database.write() as connection:
+            await _replan_notes(connection, platform, asked, plan=NO_REFRESH, at=self.clock.now())
+            await end_threads_of(connection, platform=platform, keyword=asked, at=self.clock.now())
             return (await connection.execute(statement)).rowcount > 0
 
     async def set_enabled(self, platform: str, keyword: str, *, enabled: bool) -> bool:
@@ -140,17 +141,17 @@ class Keywords:
             .where(watched_keywords.c.platform == platform, watched_keywords.c.keyword == keyword.strip())
             .values(enabled=enabled)
         )
-        return await self._database.change(statement) > 0
+        return await self.database.change(statement) > 0
 
     async def list_all(self) -> list[Keyword]:
         """By platform, then keyword."""
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             return await list_keywords(connection)
 
     async def find(self, keyword_id: int) -> Keyword | None:
         """The keyword of this id."""
         statement = select(watched_keywords).where(watched_keywords.c.id == keyword_id)
-        row = await self._database.fetch_row(statement)
+        row = await self.database.fetch_row(statement)
         return None if row is None else _read_keyword(row)
 
     async def list_enabled(self) -> list[Keyword]:

@@ -235,22 +235,6 @@ async def _make_due(connection: AsyncConnection, chosen: CTE, *, at: datetime) -
     return [(row.platform, row.note_id) for row in await connection.execute(statement)]
 
 
-async def lease_candidates(
-    connection: AsyncConnection,
-    execution: Execution,
-    *,
-    platform: str,
-    limit: int,
-    at: datetime,
-    is_probe: bool = False,
-) -> list[LeasedCandidate]:
-    """Lease at most `limit` due candidates, the longest waiting first; of a paused platform only the probe."""
-    rows = await lease_records(
-        connection, CANDIDATES, execution, platform=platform, limit=limit, at=at, also_paused=is_probe
-    )
-    return [LeasedCandidate(**{name: getattr(row, name) for name in LeasedCandidate.__slots__}) for row in rows]
-
-
 async def lease_records(
     connection: AsyncConnection,
     of: LeasedTable,
@@ -261,7 +245,10 @@ async def lease_records(
     at: datetime,
     also_paused: bool = True,
 ) -> list[Any]:
-    """Lease at most `limit` due records, the longest waiting first. Rows of a lease in progress are skipped."""
+    """Lease at most `limit` due records, the longest waiting first. Rows of a lease in progress are skipped.
+
+    Without `also_paused`, none of a platform that is paused.
+    """
     values = {
         "of_platform": platform,
         "most": limit,

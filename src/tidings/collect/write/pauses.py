@@ -3,7 +3,7 @@ After each pause one candidate probes it; an answer about a note or a search end
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -63,26 +63,27 @@ def judge_batch(
     return PlatformVerdict(notes, batch, ends_pause=is_paused and is_answered, pause=find_cause(outages))
 
 
+@dataclass(frozen=True, slots=True)
 class PlatformPauses:
     """The pauses of all platforms. A method with a connection is one step of the caller's transaction."""
 
-    def __init__(self, database: Database, *, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+    database: Database
+    _: KW_ONLY
+    clock: Clock
 
     async def list_all(self) -> list[PlatformPause]:
         """Every paused platform, also one that waits for its probe."""
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             return await list_pauses(connection)
 
     async def list_names(self) -> set[str]:
         """The platforms that may get no request now."""
-        now = self._clock.now()
+        now = self.clock.now()
         return {each.platform for each in await self.list_all() if each.is_closed(at=now)}
 
     async def resume(self, platform: str) -> bool:
         """End the pause of a platform at a person's request. Returns False if it is not paused."""
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             return await self.end(connection, platform)
 
     async def lock(self, connection: AsyncConnection, platform: str) -> PlatformPause | None:
@@ -178,6 +179,6 @@ class PlatformPauses:
             "probed_at": None,
         }
         new = {"platform": platform, "paused_at": to_milliseconds(at), **values}
-        statement = self._database.insert(platform_pauses).values(new)
+        statement = self.database.insert(platform_pauses).values(new)
         await connection.execute(statement.on_conflict_do_update(index_elements=["platform"], set_=values))
         _log.warning("platform.paused", platform=platform, cause=cause.value, minutes=wait / timedelta(minutes=1))

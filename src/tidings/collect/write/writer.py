@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
@@ -215,18 +216,19 @@ class Writer:
         due = [platform] if platform is not None else await leases.find_due_platforms(connection, at=at)
         for name in (each for each in due if each not in progress.get("paused", ())):
             most = await limit_batch(connection, name, limit=limit, limits=self._limits, at=at)
-            leased = await leases.lease_candidates(connection, execution, platform=name, limit=most, at=at)
-            is_probe = not leased and await self.pauses.is_over(connection, name, at=at)
+            lease = partial(leases.lease_records, connection, CANDIDATES, execution, platform=name, at=at)
+            rows = await lease(limit=most, also_paused=False)
+            is_probe = not rows and await self.pauses.is_over(connection, name, at=at)
             if is_probe:
-                leased = await leases.lease_candidates(
-                    connection, execution, platform=name, limit=1, at=at, is_probe=True
-                )
-            if leased and is_probe:
+                rows = await lease(limit=1)
+            if rows and is_probe:
                 await self.pauses.claim_probe(connection, name, at=at)
-            if leased:
-                batch = BatchProgress(size=len(leased), is_probe=is_probe)
+            if rows:
+                batch = BatchProgress(size=len(rows), is_probe=is_probe)
                 await store_progress(connection, execution, batch.store(progress, name), before=progress)
-                return leased
+                return [
+                    LeasedCandidate(**{name: getattr(row, name) for name in LeasedCandidate.__slots__}) for row in rows
+                ]
         return []
 
     async def settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:

@@ -65,29 +65,29 @@ class NamedCookie(Protocol):
     def platform(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
     """One row. An unreadable cookie has only its name, platform and ciphertext from the row."""
 
     name: str
     platform: str
     # The highest is used first.
-    priority: int
+    priority: int = 0
     # Uses in one UTC day.
-    daily_limit: int
+    daily_limit: int = 0
     # As stored; `settle_state` returns the present state.
     state: CookieState
     # The master key that encrypted it.
     encryption_key_id: str
-    created_at: datetime
-    updated_at: datetime
+    created_at: datetime = _NEVER
+    updated_at: datetime = _NEVER
     # When a person last added or enabled it.
-    enabled_at: datetime
-    last_used_at: datetime | None
+    enabled_at: datetime = _NEVER
+    last_used_at: datetime | None = None
     # The User-Agent of the browser that it came from.
-    user_agent: str | None
+    user_agent: str | None = None
     # The latest end of its session; it may end earlier.
-    expires_at: datetime | None
+    expires_at: datetime | None = None
     ciphertext: bytes = field(repr=False)
 
 
@@ -189,16 +189,8 @@ def _read_broken(row: Row[Any]) -> Cookie:
     return Cookie(
         name=str(row.cookie_name),
         platform=str(row.platform),
-        priority=0,
-        daily_limit=0,
         state=CookieState(day=_NEVER.date(), status=CookieStatus.UNREADABLE),
         encryption_key_id=str(row.encryption_key_id),
-        created_at=_NEVER,
-        updated_at=_NEVER,
-        enabled_at=_NEVER,
-        last_used_at=None,
-        user_agent=None,
-        expires_at=None,
         ciphertext=row.ciphertext,
     )
 
