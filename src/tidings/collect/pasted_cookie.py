@@ -70,7 +70,7 @@ def read_pasted(pasted: Secret, *, platform: str) -> PastedCookie:
 
 def list_missing(platform: str, secret: Secret) -> list[str]:
     """The names of cookies that the platform needs and this header lacks."""
-    names = set(_split_header(secret.reveal()))
+    names = set(split_header(secret.reveal()))
     return [name for name in NEEDED.get(platform, ()) if name not in names]
 
 
@@ -174,7 +174,7 @@ def _is_domain(name: str, domain: str) -> bool:
 
 def _find_expiry(platform: str, header: str) -> datetime | None:
     """The end that the cookie itself states: Bilibili's SESSDATA and Weibo's ALF hold a Unix second."""
-    cookies = _split_header(header)
+    cookies = split_header(header)
     text = ""
     if platform == "bilibili":
         parts = unquote(cookies.get("SESSDATA", "")).split(",")
@@ -184,9 +184,10 @@ def _find_expiry(platform: str, header: str) -> datetime | None:
     return _read_second(int(text)) if re.fullmatch(r"[0-9]{9,11}", text) else None
 
 
-def _split_header(header: str) -> dict[str, str]:
+def split_header(header: str) -> dict[str, str]:
+    """The cookies of a header by name."""
     pairs = (pair.strip().partition("=") for pair in header.split(";"))
-    return {name: value for name, equals, value in pairs if equals}
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
 def _read_second(second: int | None) -> datetime | None:

@@ -11,7 +11,7 @@ from tidings.cli.session import Session, command
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tidings.collect.feishu.status import MirrorStatus
+    from tidings.collect.feishu.mirror import MirrorStatus
     from tidings.collect.status.queries import PlatformPause
     from tidings.collect.status.report import CollectStatus
 

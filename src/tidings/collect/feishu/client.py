@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from itertools import count
 from typing import Any, Final
@@ -111,26 +111,21 @@ class FieldInfo:
     field_id: str
 
 
+@dataclass(slots=True, eq=False)
 class BitableClient:
     """The API of one target."""
 
-    def __init__(
-        self,
-        target: FeishuTarget,
-        *,
-        client: GuardedClient,
-        clock: Clock,
-        redactor: Redactor | None = None,
-        timeout: timedelta = TIMEOUT,
-    ) -> None:
-        self.target = target
-        self._client = client
-        self._clock = clock
-        self._redactor = redactor
-        self._timeout = timeout
-        self._token: Secret | None = None
-        # By the monotonic clock, in seconds.
-        self._token_expires_at = 0.0
+    target: FeishuTarget
+    _: KW_ONLY
+    client: GuardedClient
+    clock: Clock
+    # Learns each access token.
+    redactor: Redactor | None = None
+    # The limit of one request.
+    timeout: timedelta = TIMEOUT
+    _token: Secret | None = field(default=None, init=False)
+    # By the monotonic clock, in seconds.
+    _token_expires_at: float = field(default=0.0, init=False)
 
     async def create_records(
         self, table_id: str, rows: Sequence[Mapping[str, Cell]], *, client_token: str
@@ -271,10 +266,10 @@ class BitableClient:
         if delay is None:
             raise error
         _log.info("mirror.retried", reason=str(error), seconds=delay.total_seconds())
-        await self._clock.sleep(delay)
+        await self.clock.sleep(delay)
 
     async def _find_token(self) -> Secret:
-        if self._token is None or self._clock.monotonic() >= self._token_expires_at:
+        if self._token is None or self.clock.monotonic() >= self._token_expires_at:
             self._token = await self._fetch_token()
         return self._token
 
@@ -285,9 +280,9 @@ class BitableClient:
         if not isinstance(token, str) or not token or not isinstance(expire, int):
             raise make_unreadable(ValueError())
         lifetime = max(timedelta(seconds=expire) - _MARGIN, timedelta(seconds=expire) / 2)
-        self._token_expires_at = self._clock.monotonic() + lifetime.total_seconds()
-        if self._redactor is not None:
-            self._redactor.add(token)
+        self._token_expires_at = self.clock.monotonic() + lifetime.total_seconds()
+        if self.redactor is not None:
+            self.redactor.add(token)
         return Secret(token)
 
     async def _exchange(
@@ -298,12 +293,12 @@ class BitableClient:
         if token is not None:
             headers["Authorization"] = f"Bearer {token.reveal()}"
         try:
-            answer = await self._client.request(
+            answer = await self.client.request(
                 method,
                 self.target.base_url + path,
                 headers=headers,
                 body=None if body is None else json.dumps(body, ensure_ascii=False).encode(),
-                timeout=self._timeout,
+                timeout=self.timeout,
                 limit=_LONGEST_ANSWER,
             )
         except RefusedError as error:

@@ -9,7 +9,7 @@ looks it up, or sends it again unchanged.
 
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import count
@@ -53,29 +53,23 @@ class RecordCounts:
     refused: int = 0
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class BatchSender:
     """The writes of one execution to one table. Every method raises FeishuError and ExecutionLostError."""
 
-    def __init__(
-        self,
-        client: BitableClient,
-        store: MirrorStore,
-        *,
-        table_id: str,
-        counts: RecordCounts,
-        check_fields: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`check_fields` raises FeishuError if a person changed the table's fields."""
-        self._counts = counts
-        self._client = client
-        self._store = store
-        self._table_id = table_id
-        self._check_fields = check_fields
-        # Kinds that Feishu took at least once, and kinds that this execution no longer tries.
-        self._accepted: set[WriteKind] = set()
-        self._closed: dict[WriteKind, FeishuError] = {}
-        # Single rows that failed with an unclear error.
-        self._suspects: dict[WriteKind, dict[RowKey, tuple[RowChange, FeishuError]]] = {kind: {} for kind in WriteKind}
+    client: BitableClient
+    store: MirrorStore
+    table_id: str
+    counts: RecordCounts
+    # Raises FeishuError if a person changed the table's fields.
+    check_fields: Callable[[], Awaitable[None]]
+    # Kinds that Feishu took at least once, and kinds that this execution no longer tries.
+    _accepted: set[WriteKind] = field(default_factory=set, init=False)
+    _closed: dict[WriteKind, FeishuError] = field(default_factory=dict, init=False)
+    # Single rows that failed with an unclear error.
+    _suspects: dict[WriteKind, dict[RowKey, tuple[RowChange, FeishuError]]] = field(
+        default_factory=lambda: {kind: {} for kind in WriteKind}, init=False
+    )
 
     def is_open(self, kind: WriteKind) -> bool:
         """Whether this execution still tries this kind of write."""
@@ -102,7 +96,7 @@ class BatchSender:
 
     async def repeat_create(self, intent: CreateIntent) -> dict[RowKey, str]:
         """Send a create of unknown outcome again, unchanged. Returns its records; none if Feishu refuses it now."""
-        await self._store.check(list(intent.rows))
+        await self.store.check(list(intent.rows))
         try:
             return dict(zip(intent.rows, await self._create(intent), strict=True))
         except FeishuError as error:
@@ -117,7 +111,7 @@ class BatchSender:
         """Send a batch; halve it while Feishu refuses some of its rows."""
         if not changes or not self.is_open(kind):
             return []
-        await self._store.check([change.key for change in changes])
+        await self.store.check([change.key for change in changes])
         try:
             await self._write(kind, changes)
         except FeishuError as error:
@@ -139,27 +133,27 @@ class BatchSender:
     async def _write(self, kind: WriteKind, changes: Sequence[RowChange]) -> None:
         if kind is WriteKind.CREATE:
             changes = await self._create_records(changes)
-            self._counts.created += len(changes)
+            self.counts.created += len(changes)
         elif kind is WriteKind.UPDATE:
             fields = {str(change.record_id): change.content.fields for change in changes if change.content is not None}
-            await self._client.update_records(self._table_id, fields)
-            self._counts.updated += len(changes)
+            await self.client.update_records(self.table_id, fields)
+            self.counts.updated += len(changes)
         else:
-            await self._client.delete_records(self._table_id, [str(change.record_id) for change in changes])
-            self._counts.deleted += len(changes)
-        await self._store.record_delivered(changes)
+            await self.client.delete_records(self.table_id, [str(change.record_id) for change in changes])
+            self.counts.deleted += len(changes)
+        await self.store.record_delivered(changes)
 
     async def _send_existing(
         self, kind: WriteKind, changes: Sequence[RowChange], error: FeishuError
     ) -> list[RowChange]:
         """People deleted some of these records: send the others again. Returns the changes to create instead."""
-        absent = await self._client.find_absent(self._table_id, [str(change.record_id) for change in changes])
+        absent = await self.client.find_absent(self.table_id, [str(change.record_id) for change in changes])
         if not absent:
             raise error.unsettle()
         gone = [replace(change, record_id=None, known_digest="") for change in changes if change.record_id in absent]
-        await self._store.record_absent([change.key for change in gone])
+        await self.store.record_absent([change.key for change in gone])
         if kind is WriteKind.DELETE:
-            await self._store.record_delivered(gone)
+            await self.store.record_delivered(gone)
         existing = [change for change in changes if change.record_id not in absent]
         missing = await self._send_batch(kind, existing, is_repeated=True)
         return missing if kind is WriteKind.DELETE else [*gone, *missing]
@@ -170,7 +164,7 @@ class BatchSender:
             self._closed[kind] = error
         elif error.kind is FeishuErrorKind.REFUSED_ROW:
             # If a person changed a field's type, the table is at fault and not the row.
-            await self._check_fields()
+            await self.check_fields()
             await self._give_up(change, error)
         else:
             suspects = self._suspects[kind]
@@ -180,24 +174,24 @@ class BatchSender:
                 suspects.clear()
 
     async def _give_up(self, change: RowChange, error: FeishuError) -> None:
-        await self._store.record_refused(change, error)
-        self._counts.refused += 1
-        _log.warning("row.refused", table=self._store.table_name, key=change.key.text, reason=str(error))
+        await self.store.record_refused(change, error)
+        self.counts.refused += 1
+        _log.warning("row.refused", table=self.store.table_name, key=change.key.text, reason=str(error))
 
     async def _create_records(self, changes: Sequence[RowChange]) -> list[RowChange]:
-        intent = await self._store.open_intent(changes, client_token=str(uuid.uuid4()))
+        intent = await self.store.open_intent(changes, client_token=str(uuid.uuid4()))
         try:
             created = await self._create(intent)
         except FeishuError as error:
             if error.code is not None and error.kind is not FeishuErrorKind.RETRY:
                 # A clear refusal: nothing was created.
-                await self._store.close_intent({})
+                await self.store.close_intent({})
             raise
         return [replace(change, record_id=name) for change, name in zip(changes, created, strict=True)]
 
     async def _create(self, intent: CreateIntent) -> list[str]:
         rows = [drop_empty(fields) for fields in intent.rows.values()]
-        return await self._client.create_records(self._table_id, rows, client_token=intent.client_token)
+        return await self.client.create_records(self.table_id, rows, client_token=intent.client_token)
 
 
 class TableDelivery:
@@ -222,7 +216,9 @@ class TableDelivery:
         self._table_id = table_id
         self._clock = clock
         self._prepared = prepared
-        self._sender = BatchSender(client, store, table_id=table_id, counts=counts, check_fields=self._check_fields)
+        self._sender = BatchSender(
+            client=client, store=store, table_id=table_id, counts=counts, check_fields=self._check_fields
+        )
         # A field was created again, so Feishu shows less than the store knows.
         self._is_outdated = False
         # The outbox entries of this execution: above the first id, up to the second.

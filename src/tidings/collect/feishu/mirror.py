@@ -7,7 +7,7 @@ caller gives it the reader.
 
 import itertools
 from collections.abc import Awaitable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
@@ -16,18 +16,17 @@ from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLA
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from tidings.collect.alerts.kinds import CollectAlert
-from tidings.collect.feishu.client import BitableClient
+from tidings.collect.feishu.client import BitableClient, FeishuTarget
 from tidings.collect.feishu.delivery import RecordCounts, TableDelivery
 from tidings.collect.feishu.errors import OTHER_TARGET, PASSING, FeishuError, make_internal_error
 from tidings.collect.feishu.rows import COMPARE_EVERY, MIRRORED_TABLES, RowKey
-from tidings.collect.feishu.status import MirrorStatus, read_mirror_status
 from tidings.collect.feishu.store import MirrorStore
 from tidings.collect.mirror_tables import mirror_failures, mirror_intents, mirror_outbox, mirror_state
 from tidings.collect.tables import MIRROR, candidates
 from tidings.core.alerts.events import Alert
 from tidings.core.alerts.service import Alerts
 from tidings.core.backoff import Backoff
-from tidings.core.clock import CLOCK_TOLERANCE, Clock, to_milliseconds
+from tidings.core.clock import CLOCK_TOLERANCE, Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import AlreadyRunningError, Execution, ExecutionLostError, Executions
 from tidings.core.logs.logger import get_logger
@@ -72,6 +71,22 @@ class MirrorResult(RecordCounts):
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorStatus:
+    """The status of the mirror."""
+
+    # Pending changes; a row that changed twice counts twice.
+    waiting: int
+    # Since when the oldest change is pending.
+    oldest: datetime | None
+    # Rows that Feishu did not take; they are tried again when they change.
+    refused: int
+    # The latest error of a table that fails; None if every table works.
+    last_error: str | None
+    failed_at: datetime | None
+    delivered_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Pause:
     """A failing table is left alone for a while."""
 
@@ -79,36 +94,33 @@ class _Pause:
     failures: int
 
 
+@dataclass(slots=True, eq=False)
 class FeishuMirror:
     """The mirror in the target of `client`. Several processes may run one on the same database."""
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        client: BitableClient,
-        executions: Executions,
-        alerts: Alerts,
-        clock: Clock,
-        read_requests: RequestReader | None = None,
-    ) -> None:
-        self._database = database
-        self._client = client
-        self._target = client.target
-        self._read_requests = read_requests
-        self._parts = [*client.target.tables, *([] if read_requests is None else [READ_BACK])]
-        self._executions = executions
-        self._alerts = alerts
-        self._clock = clock
-        # Tables whose fields are known to be right.
-        self._prepared: set[str] = set()
-        # When each table was last compared, and last compared as a whole.
-        self._compared_at: dict[str, datetime] = {}
-        self._compared_whole_at: dict[str, datetime] = {}
-        self._read_at: datetime | None = None
-        # Executions to release, with the stores that may first have to mark rows in doubt.
-        self._unreleased: list[tuple[Execution, list[MirrorStore]]] = []
-        self._pauses: dict[str, _Pause] = {}
+    database: Database
+    _: KW_ONLY
+    client: BitableClient
+    executions: Executions
+    alerts: Alerts
+    clock: Clock
+    read_requests: RequestReader | None = None
+    # Tables whose fields are known to be right.
+    _prepared: set[str] = field(default_factory=set, init=False)
+    # When each part was last compared or read, and when each table was last compared as a whole.
+    _looked_at: dict[str, datetime] = field(default_factory=dict, init=False)
+    _compared_whole_at: dict[str, datetime] = field(default_factory=dict, init=False)
+    # Executions to release, with the stores that may first have to mark rows in doubt.
+    _unreleased: list[tuple[Execution, list[MirrorStore]]] = field(default_factory=list, init=False)
+    _pauses: dict[str, _Pause] = field(default_factory=dict, init=False)
+
+    @property
+    def _target(self) -> FeishuTarget:
+        return self.client.target
+
+    @property
+    def _parts(self) -> list[str]:
+        return [*self._target.tables, *([] if self.read_requests is None else [READ_BACK])]
 
     async def deliver(self, *, tables: Collection[str] | None = None) -> MirrorResult:
         """Deliver every pending change once, of all parts or of these. Failures are in the result."""
@@ -117,7 +129,7 @@ class FeishuMirror:
         if not due:
             return MirrorResult()
         try:
-            execution = await self._executions.acquire(WORKFLOW, kind=MIRROR)
+            execution = await self.executions.acquire(WORKFLOW, kind=MIRROR)
         except AlreadyRunningError:
             return MirrorResult(is_busy=True)
         return await self._deliver_tables(execution, due, rebuild=False)
@@ -130,12 +142,12 @@ class FeishuMirror:
         await self._release_all()
         for remaining in itertools.count(_REBUILD_PATIENCE // _SECOND, -1):
             try:
-                execution = await self._executions.acquire(WORKFLOW, kind=MIRROR)
+                execution = await self.executions.acquire(WORKFLOW, kind=MIRROR)
                 break
             except AlreadyRunningError:
                 if remaining == 0:
                     raise
-                await self._clock.sleep(_SECOND)
+                await self.clock.sleep(_SECOND)
         return await self._deliver_tables(execution, list(self._target.tables), rebuild=True)
 
     async def run(self, stop: Stop) -> None:
@@ -143,17 +155,33 @@ class FeishuMirror:
 
         The next execution looks up the outcome of a request in flight.
         """
-        loop = Loop("mirror", clock=self._clock, after_error=_LOOK_EVERY)
+        loop = Loop("mirror", clock=self.clock, after_error=_LOOK_EVERY)
         await loop.run(lambda: stop.wait_for(self._deliver_due()), stop)
 
     async def describe(self) -> MirrorStatus:
-        """The status of the mirror over all processes."""
-        return await read_mirror_status(self._database, tables=self._parts)
+        """The status of the mirror over all processes, as its tables tell it."""
+        outbox, failures, state = mirror_outbox.c, mirror_failures.c, mirror_state.c
+        pending = select(func.count(), func.min(outbox.created_at)).where(outbox.table_name.in_(self._parts))
+        refusals = select(func.count()).where(failures.table_name.in_(self._parts))
+        states = select(state.delivered_at, state.last_error, state.failed_at).where(state.table_name.in_(self._parts))
+        async with self.database.read() as connection:
+            waiting, oldest = (await connection.execute(pending)).one()
+            refused = (await connection.execute(refusals)).scalar_one()
+            rows = (await connection.execute(states)).all()
+        failing = max((row for row in rows if row.last_error), key=lambda row: row.failed_at, default=None)
+        return MirrorStatus(
+            waiting=waiting,
+            oldest=read_timestamp(oldest),
+            refused=refused,
+            last_error=None if failing is None else failing.last_error,
+            failed_at=None if failing is None else read_timestamp(failing.failed_at),
+            delivered_at=read_timestamp(max((row.delivered_at for row in rows if row.delivered_at), default=None)),
+        )
 
     async def _list_due(self) -> list[str]:
         """The tables with pending changes, with a create of unknown outcome, with a new target, or due to compare."""
         targets = select(mirror_state.c.table_name, mirror_state.c.target)
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             known = {row.table_name: row.target for row in await connection.execute(targets)}
             found = {name for name in self._target.tables if known.get(name) != self._target.fingerprint(name)}
             for table, name in itertools.product((mirror_outbox, mirror_intents), self._target.tables):
@@ -163,12 +191,11 @@ class FeishuMirror:
 
     def _is_due(self, name: str) -> bool:
         """Whether the table is due to be compared, or Feishu to be read."""
-        if name == READ_BACK:
-            return self._is_over(self._read_at, READ_EVERY)
-        return self._is_over(self._compared_at.get(name), MIRRORED_TABLES[name].compare_every)
+        every = READ_EVERY if name == READ_BACK else MIRRORED_TABLES[name].compare_every
+        return self._is_over(self._looked_at.get(name), every)
 
     def _is_over(self, since: datetime | None, pause: timedelta) -> bool:
-        return since is None or self._clock.now() - since >= pause
+        return since is None or self.clock.now() - since >= pause
 
     async def _deliver_tables(self, execution: Execution, names: Collection[str], *, rebuild: bool) -> MirrorResult:
         result, stores = MirrorResult(), list[MirrorStore]()
@@ -195,7 +222,7 @@ class FeishuMirror:
 
     def _open_store(self, name: str, execution: Execution) -> MirrorStore:
         return MirrorStore(
-            self._database, MIRRORED_TABLES[name], executions=self._executions, execution=execution, clock=self._clock
+            self.database, MIRRORED_TABLES[name], executions=self.executions, execution=execution, clock=self.clock
         )
 
     async def _release_all(self) -> None:
@@ -204,7 +231,7 @@ class FeishuMirror:
             execution, stores = self._unreleased[0]
             for store in stores:
                 await store.release()
-            await self._executions.abandon(execution)
+            await self.executions.abandon(execution)
             self._unreleased.pop(0)
 
     async def _work_on(
@@ -232,10 +259,10 @@ class FeishuMirror:
         """False if another process delivers the table to another target."""
         name = store.table_name
         delivery = TableDelivery(
-            self._client,
+            self.client,
             store,
             table_id=self._target.tables[name],
-            clock=self._clock,
+            clock=self.clock,
             prepared=self._prepared,
             counts=counts,
         )
@@ -252,10 +279,10 @@ class FeishuMirror:
         since = None
         if MIRRORED_TABLES[name].choose_changed is not None and not self._is_over(whole, COMPARE_EVERY):
             # Another machine's clock may be behind ours.
-            since = self._compared_at[name] - CLOCK_TOLERANCE
-        now = self._clock.now()
+            since = self._looked_at[name] - CLOCK_TOLERANCE
+        now = self.clock.now()
         await delivery.compare(since=since)
-        self._compared_at[name] = now
+        self._looked_at[name] = now
         if since is None:
             self._compared_whole_at[name] = now
 
@@ -264,9 +291,9 @@ class FeishuMirror:
         await store.load()
         is_mirrored = store.table_name in self._target.tables
         is_known = is_mirrored and store.target == self._target.fingerprint(store.table_name)
-        if self._read_requests is not None:
-            await self._read_requests(self._client, store, has_candidates=is_known)
-        self._read_at = self._clock.now()
+        if self.read_requests is not None:
+            await self.read_requests(self.client, store, has_candidates=is_known)
+        self._looked_at[READ_BACK] = self.clock.now()
 
     async def _choose_target(self, store: MirrorStore, delivery: TableDelivery, *, rebuild: bool) -> bool:
         """Start over for a rebuild or a new target. False if another process delivers to another target."""
@@ -274,14 +301,14 @@ class FeishuMirror:
         await store.load()
         target, since = self._target.fingerprint(name), store.delivered_at
         is_same = store.target == target
-        is_taken = not is_same and since is not None and abs(self._clock.now() - since) < TARGET_KEPT_FOR
+        is_taken = not is_same and since is not None and abs(self.clock.now() - since) < TARGET_KEPT_FOR
         if is_taken and not rebuild:
             await self._update_target_alert(store, FeishuError(OTHER_TARGET))
             return False
         if rebuild or not is_same:
             self._prepared.discard(name)
             await delivery.start_over(target=target, same_target=is_same)
-            self._compared_at.pop(name, None)
+            self._looked_at.pop(name, None)
             self._compared_whole_at.pop(name, None)
         if self._is_due(name):
             await self._update_target_alert(store, None)
@@ -291,9 +318,9 @@ class FeishuMirror:
         """Store the error of a part for the status, and raise or resolve its alert."""
         values: dict[str, Any] = {"last_error": None}
         if error is not None:
-            values = {"last_error": str(error), "failed_at": to_milliseconds(self._clock.now())}
+            values = {"last_error": str(error), "failed_at": to_milliseconds(self.clock.now())}
         new = {"table_name": name, "target": "", "owner": "", "signature": "", **values}
-        statement = self._database.insert(mirror_state).values(new)
+        statement = self.database.insert(mirror_state).values(new)
         failures = mirror_failures.c
         is_refused = failures.table_name == name
         latest = select(mirror_failures).where(is_refused).order_by(failures.failed_at.desc()).limit(1)
@@ -303,16 +330,16 @@ class FeishuMirror:
             if error is not None:
                 alert = Alert(CollectAlert.MIRROR_FAILED, name, str(error), error.action)
                 after = ALERT_AFTER if error.kind in PASSING else timedelta(0)
-                await self._alerts.raise_alert(connection, alert, after=after)
+                await self.alerts.raise_alert(connection, alert, after=after)
             elif refused is not None:
                 count = (await connection.execute(select(func.count()).where(is_refused))).scalar_one()
                 reason = f"{RowKey(refused.platform, refused.note_id).text}: {refused.reason}"
-                await self._alerts.raise_alert(
+                await self.alerts.raise_alert(
                     connection, Alert(CollectAlert.MIRROR_FAILED, name, reason, refused.action, count)
                 )
             else:
-                await self._alerts.resolve_alert(connection, CollectAlert.MIRROR_FAILED, name)
-        self._alerts.wake()
+                await self.alerts.resolve_alert(connection, CollectAlert.MIRROR_FAILED, name)
+        self.alerts.wake()
 
     async def _update_target_alert(self, store: MirrorStore, error: FeishuError | None) -> None:
         """Raise or resolve the alert that two processes mirror a table to two targets.
@@ -322,21 +349,21 @@ class FeishuMirror:
         subject = f"{store.table_name} in two places"
         async with store.guard() as connection:
             if error is None:
-                await self._alerts.resolve_alert(connection, CollectAlert.MIRROR_FAILED, subject)
+                await self.alerts.resolve_alert(connection, CollectAlert.MIRROR_FAILED, subject)
             else:
-                await self._alerts.raise_alert(
+                await self.alerts.raise_alert(
                     connection, Alert(CollectAlert.MIRROR_FAILED, subject, str(error), error.action)
                 )
-        self._alerts.wake()
+        self.alerts.wake()
 
     async def _deliver_due(self) -> timedelta:
         """Deliver the tables that are not paused. Returns how long to sleep."""
-        now = self._clock.now()
+        now = self.clock.now()
         due = [name for name in self._parts if name not in self._pauses or self._pauses[name].until <= now]
         result = await self.deliver(tables=due) if due else MirrorResult()
         if not result.is_busy:
             self._update_pauses(due, result.failures)
-        remaining = [pause.until - self._clock.now() for pause in self._pauses.values()]
+        remaining = [pause.until - self.clock.now() for pause in self._pauses.values()]
         return max(_SECOND, min([_LOOK_EVERY, *remaining]))
 
     def _update_pauses(self, names: Collection[str], failures: Mapping[str, FeishuError]) -> None:
@@ -345,4 +372,4 @@ class FeishuMirror:
             if (error := failures.get(name)) is not None:
                 count = 1 if earlier is None else earlier.failures + 1
                 delay = _PAUSES.next_delay(count, at_least=error.retry_after) or timedelta(0)
-                self._pauses[name] = _Pause(self._clock.now() + delay, count)
+                self._pauses[name] = _Pause(self.clock.now() + delay, count)

@@ -1,4 +1,6 @@
-"""Reads the notes of leased candidates: one batch, with retries by the table of errors."""
+"""Reads the notes of leased candidates in batches, and the comments of notes page by page, with retries by the table of
+errors.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +12,7 @@ from tidings.collect.crawl.envelope import BatchItem, ErrorInfo, make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import Note
 from tidings.collect.run.tries import Tries
+from tidings.collect.write.comments.stage import CommentStage, ReadComments, SettledThread, ThreadResult
 from tidings.collect.write.values import Collected, Failed, LeasedCandidate, Result, Settled
 from tidings.core.stop import StopRequestedError
 
@@ -132,3 +135,38 @@ def _report(candidate: LeasedCandidate, item: BatchItem[Note], *, is_repeated: b
     if item.data is not None:
         return Collected(note_id=note_id, note=item.data, cookie_used=cookie_used)
     return Failed(note_id=note_id, error=item.error or _NO_ANSWER, cookie_used=cookie_used, is_repeated=is_repeated)
+
+
+class CommentReader:
+    """Reads comments for one execution."""
+
+    def __init__(self, tries: Tries, stage: CommentStage) -> None:
+        self._tries = tries
+        self._stage = stage
+        self._is_over = False
+
+    async def read_page(self, platform: str) -> SettledThread | None:
+        """Read the next page that is due and write its result. None if nothing is due, or if no request could be sent:
+        then the next page could not be read either."""
+        execution = self._tries.execution
+        leased = [] if self._is_over else await self._stage.lease(execution, platform=platform)
+        if not leased:
+            return None
+        [thread] = leased
+        wanted = WantedNote(note_id=thread.note_id, url=thread.note_url)
+        answer = await self._tries.ask(
+            lambda refused: self._tries.crawler.comments(
+                platform, wanted, cursor=thread.cursor, exclude_cookies=refused
+            )
+        )
+        error, cookie_used = answer.error, answer.meta.cookie_used
+        self._is_over = error is not None and not error.asked
+        result: ThreadResult
+        if error is not None:
+            result = Failed(note_id=thread.note_id, error=error, cookie_used=cookie_used)
+        else:
+            assert answer.data is not None  # noqa: S101 - an answer has data or an error
+            comments, cursor = answer.data.comments, answer.data.cursor
+            result = ReadComments(note_id=thread.note_id, comments=comments, cursor=cursor, cookie_used=cookie_used)
+        [settled] = await self._stage.settle(execution, platform, [result])
+        return settled

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode
-from tidings.collect.run.batch import BatchReader
-from tidings.collect.run.comments import CommentReader
+from tidings.collect.run.batch import BatchReader, CommentReader
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.run.search import search_keyword
 from tidings.collect.run.tries import Tries

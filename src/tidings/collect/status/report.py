@@ -9,8 +9,7 @@ from tidings.collect.alerts.kinds import CollectAlert
 from tidings.collect.alerts.monitor import find_obstacle
 from tidings.collect.candidate_counts import count_candidates
 from tidings.collect.crawl.cookies.table import Cookie
-from tidings.collect.feishu.mirror import FeishuMirror
-from tidings.collect.feishu.status import MirrorStatus
+from tidings.collect.feishu.mirror import FeishuMirror, MirrorStatus
 from tidings.collect.status.queries import PlatformPause, count_threads, list_executions, list_pauses
 from tidings.collect.tables import CandidateStatus, StageStatus
 from tidings.collect.write.cookies import CookieRecords

@@ -7,9 +7,9 @@ from fastapi.responses import Response
 
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.registry import list_platforms
+from tidings.collect.pasted_cookie import CookieError
 from tidings.collect.status.overview import CollectionSummary, read_collection
 from tidings.collect.status.queries import list_failed, list_pauses
-from tidings.collect.pasted_cookie import CookieError
 from tidings.collect.write.cookies import make_cookie
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret

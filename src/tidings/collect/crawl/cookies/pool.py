@@ -7,7 +7,6 @@ share a SQLite file do not see each other's leases.
 """
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieStatus, judge_code, settle_state
 from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookies
 from tidings.collect.crawl.cookies.usage import CookieUsage
+from tidings.collect.crawl.platforms.shared_turns import number_lock
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.clock import Clock
 from tidings.core.db.database import ReadableDatabase
@@ -229,7 +229,7 @@ class CookiePool:
         taken, failure = False, None
         try:
             async with self._places, self._database.read() as connection:
-                statement = select(func.pg_try_advisory_xact_lock(_number_lock(name)))
+                statement = select(func.pg_try_advisory_xact_lock(number_lock(f"lease:{name}")))
                 taken = bool((await connection.execute(statement)).scalar_one())
                 try:
                     yield taken
@@ -287,9 +287,3 @@ class CookiePool:
         for name in sorted(broken - self._broken):
             log.error("cookie.unreadable", cookie_name=name, reason="a value in its row is broken")
         self._broken = broken
-
-
-def _number_lock(name: str) -> int:
-    """The 64-bit number of a cookie's advisory lock, the same in every process."""
-    digest = hashlib.blake2b(name.encode(), digest_size=8, person=b"tidings.cookie").digest()
-    return int.from_bytes(digest, "big", signed=True)

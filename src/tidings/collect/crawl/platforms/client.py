@@ -198,12 +198,6 @@ def check_cookie(cookie: Secret | None, *, platform: str) -> str:
     return text
 
 
-def read_cookies(header: str) -> dict[str, str]:
-    """The cookies of a header by name."""
-    pairs = (pair.strip().partition("=") for pair in header.split(";"))
-    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
-
-
 def judge_failure(
     error: FetchError, *, platform: str | None = None, refused: ErrorCode = ErrorCode.PLATFORM_ERROR
 ) -> CrawlError:

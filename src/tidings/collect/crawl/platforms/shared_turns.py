@@ -66,7 +66,7 @@ class SharedTurns:
     async def _hold(self, target: str, interval: timedelta, taken: "asyncio.Future[None]") -> None:
         try:
             async with self._database.read() as connection:
-                await connection.execute(select(func.pg_advisory_xact_lock(_number_lock(target))))
+                await connection.execute(select(func.pg_advisory_xact_lock(number_lock(target))))
                 if not taken.done():
                     taken.set_result(None)
                 await self._clock.sleep(interval + _TOLERANCE)
@@ -114,7 +114,7 @@ class _SessionLocks:
             if self._session is None or self._session.closed:
                 self._session = await self._database.open_session()
             try:
-                locked = select(func.pg_try_advisory_lock(_number_lock(name)))
+                locked = select(func.pg_try_advisory_lock(number_lock(name)))
                 is_mine = bool((await self._session.execute(locked)).scalar_one())
             except SQLAlchemyError:
                 await self._drop_session()
@@ -131,7 +131,7 @@ class _SessionLocks:
             if self._session is not None:
                 # If the connection is broken, the lock is gone with it.
                 with suppress(SQLAlchemyError):
-                    await self._session.execute(select(func.pg_advisory_unlock(_number_lock(name))))
+                    await self._session.execute(select(func.pg_advisory_unlock(number_lock(name))))
 
     async def _drop_session(self) -> None:
         session, self._session = self._session, None
@@ -147,6 +147,6 @@ class _SessionLocks:
         await self._drop_session()
 
 
-def _number_lock(name: str) -> int:
-    """The 64-bit number of a turn's advisory lock, the same in every process."""
-    return int.from_bytes(hashlib.sha256(f"tidings.turn:{name}".encode()).digest()[:8], "big", signed=True)
+def number_lock(name: str) -> int:
+    """The 64-bit number of an advisory lock, the same in every process."""
+    return int.from_bytes(hashlib.sha256(f"tidings:{name}".encode()).digest()[:8], "big", signed=True)

@@ -21,7 +21,6 @@ from tidings.collect.crawl.platforms.client import (
     blame_input,
     blame_platform,
     decode_body,
-    read_cookies,
     show_code,
 )
 from tidings.collect.crawl.platforms.protocol import (
@@ -41,6 +40,7 @@ from tidings.collect.notes import (
     NoteKind,
     shorten_title,
 )
+from tidings.collect.pasted_cookie import split_header
 from tidings.core.net.client import Answer
 from tidings.core.secrets.secret import Secret
 
@@ -192,7 +192,7 @@ class Weibo:
 def _name_page(cookie: Secret | None) -> dict[str, str]:
     """The headers of the mobile page's own requests. Their token comes from the cookie."""
     headers = {"X-Requested-With": "XMLHttpRequest", "MWeibo-Pwa": "1"}
-    token = read_cookies(cookie.reveal()).get("XSRF-TOKEN") if cookie else None
+    token = split_header(cookie.reveal()).get("XSRF-TOKEN") if cookie else None
     return headers | ({"X-XSRF-TOKEN": token} if token else {})
 
 

@@ -24,7 +24,6 @@ from tidings.collect.crawl.platforms.client import (
     blame_input,
     blame_platform,
     check_cookie,
-    read_cookies,
 )
 from tidings.collect.crawl.platforms.protocol import (
     CommentPage,
@@ -44,6 +43,7 @@ from tidings.collect.notes import (
     parse_count,
     shorten_title,
 )
+from tidings.collect.pasted_cookie import split_header
 from tidings.core.net.client import Answer
 from tidings.core.secrets.secret import Secret
 
@@ -203,7 +203,7 @@ class Xiaohongshu:
         self, path: str, question: Mapping[str, object], *, cookie: Secret | None, method: Literal["GET", "POST"]
     ) -> dict[str, str]:
         """The signature of a request, over its path and its body or query."""
-        a1 = read_cookies(check_cookie(cookie, platform=self.name)).get("a1")
+        a1 = split_header(check_cookie(cookie, platform=self.name)).get("a1")
         if not a1:
             raise self._client.refuse(blame_cookie("the cookie has no a1"), "nothing was sent")
         signer, now = self._make_signer(), self._clock.now().timestamp()
