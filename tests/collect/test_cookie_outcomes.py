@@ -8,8 +8,9 @@ from sqlalchemy import select
 
 from tests.collect.cookie_stage import add_cookies, change_row, find_cookie, record_outcome, without_times
 from tests.fakes import FakeClock
-from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieState, CookieStatus, judge_code
+from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieState, CookieStatus
 from tidings.collect.crawl.cookies.table import cookies
+from tidings.collect.crawl.cookies.usage import judge_code
 from tidings.collect.errors import ErrorCode
 from tidings.collect.write.cookies import CookieRecords
 from tidings.core.db.database import Database

@@ -16,7 +16,8 @@ from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.candidate_counts import fold_counts
-from tidings.collect.crawl.cookies.states import CookieRules, judge_code
+from tidings.collect.crawl.cookies.states import CookieRules
+from tidings.collect.crawl.cookies.usage import judge_code
 from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.pseudonyms import Pseudonyms
 from tidings.collect.tables import COLLECT, MIRROR, CandidateStatus, candidates, sources

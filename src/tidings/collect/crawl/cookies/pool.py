@@ -17,9 +17,9 @@ from typing import Final
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 
-from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieStatus, judge_code, settle_state
+from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieStatus, settle_state
 from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookies
-from tidings.collect.crawl.cookies.usage import CookieUsage
+from tidings.collect.crawl.cookies.usage import CookieUsage, judge_code
 from tidings.collect.crawl.platforms.shared_turns import number_lock
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.clock import Clock

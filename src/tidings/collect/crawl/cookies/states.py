@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
-from tidings.collect.errors import ErrorCode
-
 
 class CookieStatus(StrEnum):
     """Only an active cookie is used. `unreadable` is a row with a broken value; no outcome leads to it."""
@@ -60,15 +58,6 @@ class CookieState:
     total_errors: int = 0
     cooling_until: datetime | None = None
     daily_used: int = 0
-
-
-def judge_code(code: ErrorCode | None, *, captcha: bool = False) -> CookieOutcome:
-    """The outcome for the cookie of a request with this error; a code of None is success."""
-    if code is None:
-        return CookieOutcome.SUCCESS
-    if captcha:
-        return CookieOutcome.CAPTCHA
-    return CookieOutcome.ERROR if code is ErrorCode.COOKIE_INVALID else CookieOutcome.UNRELATED
 
 
 def settle_state(state: CookieState, *, at: datetime) -> CookieState:

@@ -16,6 +16,7 @@ from tidings.collect.crawl.cookies.states import (
     utc_day,
 )
 from tidings.collect.crawl.cookies.table import Cookie
+from tidings.collect.errors import ErrorCode
 
 # Longer than a read of the table takes, so that an outcome during the read is kept.
 _RECENT: Final = timedelta(minutes=1)
@@ -102,3 +103,12 @@ class CookieUsage:
     def _turn_day(self, at: datetime) -> None:
         if utc_day(at) > self.day:
             self.day, self.counted, self.unreported = utc_day(at), 0, 0
+
+
+def judge_code(code: ErrorCode | None, *, captcha: bool = False) -> CookieOutcome:
+    """The outcome for the cookie of a request with this error; a code of None is success."""
+    if code is None:
+        return CookieOutcome.SUCCESS
+    if captcha:
+        return CookieOutcome.CAPTCHA
+    return CookieOutcome.ERROR if code is ErrorCode.COOKIE_INVALID else CookieOutcome.UNRELATED
