@@ -34,6 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
+from tidings.core.db.columns import optional, required
 from tidings.core.db.database import Database, RowId, metadata
 from tidings.core.db.direct_statement import DirectStatement
 from tidings.core.db.postgresql_options import partial_index
@@ -59,16 +60,12 @@ executions = Table(
     metadata,
     Column("id", RowId, primary_key=True),
     Column("public_id", Text, nullable=False, unique=True),
-    Column("workflow_name", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("holder", Text, nullable=False),
-    Column("started_at", BigInteger, nullable=False),
-    Column("heartbeat_at", BigInteger, nullable=False),
+    *required(Text, "workflow_name", "status", "holder"),
+    *required(BigInteger, "started_at", "heartbeat_at"),
     Column("completed_at", BigInteger),
     Column("items_processed", BigInteger, nullable=False, server_default="0"),
     Column("items_failed", BigInteger, nullable=False, server_default="0"),
-    Column("progress", Text),
-    Column("result", Text),
+    *optional(Text, "progress", "result"),
     # What the execution does; each pipeline defines its kinds. The default is for rows from before this column.
     Column("kind", Text, nullable=False, server_default=text("''")),
     # The request, as JSON of the pipeline. NULL if the schedule or a command began the execution.
@@ -88,8 +85,7 @@ executions = Table(
 last_executions = Table(
     "last_executions",
     metadata,
-    Column("workflow_name", Text, nullable=False),
-    Column("kind", Text, nullable=False),
+    *required(Text, "workflow_name", "kind"),
     Column("execution", BigInteger, nullable=False),
     Column("status", Text, nullable=False),
     PrimaryKeyConstraint("workflow_name", "kind"),

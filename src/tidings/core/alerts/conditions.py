@@ -31,6 +31,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.alerts.events import Alert
 from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
+from tidings.core.db.columns import required
 from tidings.core.db.database import Database, RowId, metadata
 from tidings.core.db.postgresql_options import partial_index
 
@@ -40,13 +41,9 @@ alert_conditions = Table(
     "alert_conditions",
     metadata,
     Column("id", RowId, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("action", Text, nullable=False),
+    *required(Text, "kind", "subject", "reason", "action"),
     Column("count", BigInteger),
-    Column("since", BigInteger, nullable=False),
-    Column("fires_at", BigInteger, nullable=False),
+    *required(BigInteger, "since", "fires_at"),
     Column("fired_at", BigInteger),
     UniqueConstraint("kind", "subject"),
     partial_index("alert_conditions_waiting", "fires_at", where=_has_not_fired),
@@ -59,12 +56,9 @@ past_alerts = Table(
     "past_alerts",
     metadata,
     Column("id", RowId, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("reason", Text, nullable=False),
+    *required(Text, "kind", "subject", "reason"),
     # Milliseconds since 1970: when it began, and when it ended.
-    Column("since", BigInteger, nullable=False),
-    Column("ended_at", BigInteger, nullable=False),
+    *required(BigInteger, "since", "ended_at"),
     Index("past_alerts_age", "ended_at"),
     sqlite_autoincrement=True,
 )

@@ -38,6 +38,7 @@ from tidings.core.alerts.events import AlertEvent, EventType
 from tidings.core.alerts.kinds import AlertKinds, AlertLevel, Language
 from tidings.core.alerts.translation import Translator
 from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.db.columns import required
 from tidings.core.db.database import Database, RowId, metadata
 from tidings.core.db.postgresql_options import partial_index
 
@@ -60,16 +61,9 @@ alert_outbox = Table(
     "alert_outbox",
     metadata,
     Column("id", RowId, primary_key=True),
-    Column("event_id", Text, nullable=False),
-    Column("destination", Text, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("action", Text, nullable=False),
+    *required(Text, "event_id", "destination", "type", "kind", "subject", "reason", "action"),
     Column("count", BigInteger),
-    Column("since", BigInteger, nullable=False),
-    Column("occurred_at", BigInteger, nullable=False),
+    *required(BigInteger, "since", "occurred_at"),
     Column("state", Text, nullable=False),
     Column("due_at", BigInteger, nullable=False),
     Column("attempts", Integer, nullable=False, server_default="0"),

@@ -208,9 +208,8 @@ class Database(ReadableDatabase):
     async def look_up(self, statement: Select[Any], values: Mapping[str, Any]) -> Sequence[Any]:
         """The rows of one statement that runs often and needs no transaction.
 
-        Build the statement once, as a constant of its module: what was compiled is kept for as long as the database.
-
-        On SQLite the values are the driver's own: a boolean is 0 or 1.
+        Build the statement once, as a constant of its module: what was compiled is kept for as long as the database. On
+        SQLite the values are the driver's own: a boolean is 0 or 1.
         """
         if self._short_cut is not None:
             return await self._short_cut.look_up(statement, values)
@@ -329,12 +328,14 @@ async def check_compatibility(database: Database) -> None:
 
 async def upgrade_database(database: Database, *, revision: str = "head") -> None:
     """Run the migrations up to `revision`."""
-    await _migrate(database, "upgrade", revision)
+    async with lock_migrations(database) as connection:
+        await connection.run_sync(run_migrations, "upgrade", revision)
 
 
 async def downgrade_database(database: Database, *, revision: str) -> None:
     """Take the tables back to an earlier `revision` ("base" removes them all)."""
-    await _migrate(database, "downgrade", revision)
+    async with lock_migrations(database) as connection:
+        await connection.run_sync(run_migrations, "downgrade", revision)
 
 
 @functools.cache
@@ -371,11 +372,6 @@ async def _create_tables(database: Database) -> str:
             f"INSERT INTO alembic_version VALUES ('{newest_revision()}', '{OLDEST_REVISION}')"
         )
         return newest_revision()
-
-
-async def _migrate(database: Database, command: Literal["upgrade", "downgrade"], revision: str) -> None:
-    async with lock_migrations(database) as connection:
-        await connection.run_sync(run_migrations, command, revision)
 
 
 def run_migrations(connection: Connection, command: Literal["upgrade", "downgrade"], revision: str) -> None:

@@ -127,39 +127,35 @@ def _name_sqlite(path: Path) -> str:
 
 
 def open_postgresql_writer(url: URL, *, connections: int) -> AsyncEngine:
-    engine = create_async_engine(
-        _name_postgresql(url),
-        hide_parameters=True,
-        # A frozen process must not keep its locks: others take over what it did.
-        connect_args=_describe_connection(url, f"-c idle_in_transaction_session_timeout={_LONGEST_IDLE}"),
-        **_size_pool(connections),
-    )
-    _replace_lost_connections(engine)
-    return engine
-
-
-def _describe_connection(url: URL, option: str) -> dict[str, Any]:
-    """The driver's arguments. It is imported here: an installation on SQLite does not need it."""
-    from tidings.core.db.terse_connection import TerseConnection
-
-    return {"options": _add_option(url, option), "async_creator_fn": TerseConnection.connect}
-
-
-def _size_pool(connections: int) -> dict[str, int]:
-    """The pool's arguments: some connections stay open, the others are opened when they are needed."""
-    kept = min(_KEPT_CONNECTIONS, connections)
-    return {"pool_size": kept, "max_overflow": connections - kept}
+    # A frozen process must not keep its locks: others take over what it did.
+    option = f"-c idle_in_transaction_session_timeout={_LONGEST_IDLE}"
+    return _create_postgresql_engine(url, connections=connections, option=option)
 
 
 def open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
-    engine = create_async_engine(
-        _name_postgresql(url),
-        **_size_pool(connections),
-        hide_parameters=True,
+    return _create_postgresql_engine(
+        url,
+        connections=connections,
+        option="-c default_transaction_read_only=on",
         isolation_level="REPEATABLE READ",
-        connect_args=_describe_connection(url, "-c default_transaction_read_only=on"),
         # Repeated at every BEGIN: a SET could change the default for the session.
         execution_options={"postgresql_readonly": True},
+    )
+
+
+def _create_postgresql_engine(url: URL, *, connections: int, option: str, **options: Any) -> AsyncEngine:
+    # Imported here: an installation on SQLite does not need it.
+    from tidings.core.db.terse_connection import TerseConnection
+
+    # Some connections stay open, the others are opened when they are needed.
+    kept = min(_KEPT_CONNECTIONS, connections)
+    engine = create_async_engine(
+        url.set(drivername="postgresql+psycopg"),
+        hide_parameters=True,
+        pool_size=kept,
+        max_overflow=connections - kept,
+        connect_args={"options": _add_option(url, option), "async_creator_fn": TerseConnection.connect},
+        **options,
     )
     _replace_lost_connections(engine)
     return engine
@@ -202,7 +198,3 @@ def _add_option(url: URL, option: str) -> str:
     """Append an option to those of the URL. If a parameter occurs twice, the last value counts."""
     given = url.query.get("options", ())
     return " ".join([*((given,) if isinstance(given, str) else given), option])
-
-
-def _name_postgresql(url: URL) -> URL:
-    return url.set(drivername="postgresql+psycopg")

@@ -5,18 +5,12 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from tidings.core.db import columns
+
 # SQLite numbers rows by itself only in a column that is declared INTEGER.
 ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-
-
-def required(kind: type[sa.types.TypeEngine[Any]], *names: str) -> list[sa.Column[Any]]:
-    """Columns of one type that must not be NULL."""
-    return [sa.Column(name, kind, nullable=False) for name in names]
-
-
-def optional(kind: type[sa.types.TypeEngine[Any]], *names: str) -> list[sa.Column[Any]]:
-    """Columns of one type that may be NULL."""
-    return [sa.Column(name, kind) for name in names]
+# So these two must always do the same, too.
+required, optional = columns.required, columns.optional
 
 
 def create_partial_index(name: str, table: str, columns: list[str], condition: str, *, unique: bool = False) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import BigInteger, Column, ColumnElement, ScalarSelect, Table, T
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
+from tidings.core.db.columns import required
 from tidings.core.db.database import Database, metadata
 from tidings.core.execution_table import executions, is_running
 from tidings.core.queue.dispatcher import WorkerState
@@ -21,9 +22,7 @@ workers = Table(
     metadata,
     # What the holder of each of its executions begins with.
     Column("process", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("machine", Text, nullable=False),
-    Column("release", Text, nullable=False),
+    *required(Text, "name", "machine", "release"),
     # A JSON list of names.
     Column("queues", Text, nullable=False),
     Column("places", BigInteger, nullable=False),

@@ -13,6 +13,7 @@ from typing import Final
 from sqlalchemy import BigInteger, Column, Table, Text, delete, select
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
+from tidings.core.db.columns import required
 from tidings.core.db.database import Database, metadata
 from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.tokens import digest_token
@@ -25,10 +26,8 @@ web_sessions = Table(
     "web_sessions",
     metadata,
     Column("digest", Text, primary_key=True),
-    Column("token_digest", Text, nullable=False),
-    Column("form_key", Text, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("expires_at", BigInteger, nullable=False),
+    *required(Text, "token_digest", "form_key"),
+    *required(BigInteger, "created_at", "expires_at"),
     sqlite_with_rowid=False,
 )
 
