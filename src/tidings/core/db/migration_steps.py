@@ -45,19 +45,6 @@ def create_undelivered() -> sa.Table:
     )
 
 
-def create_validators(*added: sa.Column[Any]) -> None:
-    """What is known of each sitemap file."""
-    op.create_table(
-        "sitemap_validators",
-        *required(sa.BigInteger, "site", "sitemap"),
-        *optional(sa.Text, "etag", "last_modified"),
-        *required(sa.BigInteger, "pages", "oldest"),
-        *added,
-        sa.PrimaryKeyConstraint("site", "sitemap"),
-        sqlite_with_rowid=False,
-    )
-
-
 def create_daily_stats(*key: str) -> None:
     """Pages by day. Later releases have the columns of the key in another order."""
     op.create_table(
