@@ -219,6 +219,12 @@ async def test_a_sites_own_token_runs_no_site_by_a_form(api: ApiStage) -> None:
     assert (answer.status, api.engine.requests) == (403, [])
 
 
+async def test_a_token_in_the_header_sends_no_form_of_a_page(api: ApiStage) -> None:
+    """Forms belong to sessions: a program uses the API, and is told so instead of failing."""
+    answer = await api.stage.ask("POST", "/cookies", headers=[FORM], body=b"form_key=x&name=y")
+    assert (answer.status, answer.json["code"]) == (403, "form_key_wrong")
+
+
 async def test_pages_cannot_be_framed_and_run_only_our_script(api: ApiStage) -> None:
     browser = Browser(api)
     await browser.sign_in()

@@ -112,8 +112,8 @@ class PageView:
     async def read_form(self) -> FormValues:
         """The submitted form. Raises a 403 problem unless it carries this session's form key."""
         form = await read_open_form(self.request)
-        session: WebSession = self.request.scope[SESSION]
-        if not session.accepts(form.get("form_key")):
+        session: WebSession | None = self.request.scope.get(SESSION)
+        if session is None or not session.accepts(form.get("form_key")):
             problem(403, "form_key_wrong", "this form does not belong to your session; load the page again and repeat")
         return form
 
