@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tests.stage import open_stage
 from tests.waiting import wait_until
-from tests.web.stage import ADMIN, SOON, Answer, Stage
+from tests.web.stage import ADMIN, Answer, Stage, listen
 from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.service import RUN
 from tidings.core.secrets.scopes import Scope
@@ -181,14 +181,5 @@ async def hold(engine: SandboxEngine) -> AsyncIterator[None]:
 async def serve(api: ApiStage) -> AsyncIterator[int]:
     """The whole service on a free port of 127.0.0.1, which is what this gives; stops it at the end."""
     await api.worker.end()
-    listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        api.service.run(host="127.0.0.1", port=0, on_listening=lambda _host, port: listening.set_result(port))
-    )
-    try:
-        either: set[asyncio.Future[Any]] = {listening, serving}
-        await asyncio.wait(either, timeout=SOON, return_when=asyncio.FIRST_COMPLETED)
-        yield listening.result()
-    finally:
-        api.stage.stop.request("the test is over")
-        await asyncio.wait_for(serving, SOON)
+    async with listen(api.stage.stop, api.service.run) as port:
+        yield port

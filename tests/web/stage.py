@@ -4,9 +4,10 @@ over a socket.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
@@ -207,26 +208,24 @@ async def _exchange(
 
 
 @asynccontextmanager
-async def run_server(stage: Stage, *, limit: ConnectionLimit | None = None) -> AsyncIterator[int]:
-    """Serves the stage on a free port of 127.0.0.1, which is what this gives; stops it at the end."""
+async def listen(stop: Stop, run: Callable[..., Coroutine[Any, Any, None]]) -> AsyncIterator[int]:
+    """Runs a server on a free port of 127.0.0.1, which is what this gives; stops it at the end."""
     listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve(
-            stage.app,
-            host="127.0.0.1",
-            port=0,
-            stop=stage.stop,
-            on_listening=lambda _host, port: listening.set_result(port),
-            limit=limit,
-        )
+        run(host="127.0.0.1", port=0, on_listening=lambda _host, port: listening.set_result(port))
     )
     try:
         either: set[asyncio.Future[Any]] = {listening, serving}
         await asyncio.wait(either, timeout=SOON, return_when=asyncio.FIRST_COMPLETED)
         yield listening.result()
     finally:
-        stage.stop.request("the test is over")
+        stop.request("the test is over")
         await asyncio.wait_for(serving, SOON)
+
+
+def run_server(stage: Stage, *, limit: ConnectionLimit | None = None) -> AbstractAsyncContextManager[int]:
+    """Serves the stage on a free port."""
+    return listen(stage.stop, partial(serve, stage.app, stop=stage.stop, limit=limit))
 
 
 async def send_raw(port: int, *pieces: bytes) -> bytes:
