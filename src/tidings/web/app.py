@@ -25,11 +25,9 @@ from tidings.web.errors import ProblemBody, ProblemRow, install_problems
 from tidings.web.metrics import CollectMetrics, HttpMetrics, make_metrics_router
 from tidings.web.middleware.admission import AdmissionMiddleware
 from tidings.web.middleware.auth import Authenticator, AuthMiddleware, require
-from tidings.web.middleware.callers import WrongTries
 from tidings.web.middleware.input import SLOWEST_BODY, InputMiddleware
 from tidings.web.middleware.request_context import RequestContextMiddleware
 from tidings.web.middleware.streams import StreamMiddleware
-from tidings.web.pages.access import make_access_router
 from tidings.web.pages.pages import PAGE_ROUTERS
 from tidings.web.pages.view.routing import Dashboard
 from tidings.web.routes.announce.hooks import HOOK_PATH
@@ -89,14 +87,18 @@ class Api(FastAPI):
 def create_app(services: WebServices) -> FastAPI:
     """The whole application. Raises UnguardedRouteError if a route does not say who may use it."""
     metrics = HttpMetrics(version=services.version)
-    authenticator = Authenticator(services.tokens, fixed=services.fixed_tokens)
-    tries = WrongTries(clock=services.clock)
+    authenticator = Authenticator(
+        services.tokens,
+        fixed=services.fixed_tokens,
+        clock=services.clock,
+        trusted_proxies=services.trusted_proxies,
+    )
     app = Api(
         title="Tidings",
         version=services.version,
         openapi_url=None,
         redirect_slashes=False,
-        middleware=_stack_layers(services, metrics=metrics, authenticator=authenticator, tries=tries),
+        middleware=_stack_layers(services, metrics=metrics, authenticator=authenticator),
         telemetry=_NO_TELEMETRY,
     )
     install_problems(app, services.problems)
@@ -107,14 +109,8 @@ def create_app(services: WebServices) -> FastAPI:
         _make_description_router(),
     ]
     if services.dashboard is not None:
-        access = make_access_router(
-            services.dashboard,
-            authenticator=authenticator,
-            tries=tries,
-            trusted_proxies=services.trusted_proxies,
-        )
-        routers += [access, *PAGE_ROUTERS]
-        app.state.dashboard = services.dashboard
+        routers += PAGE_ROUTERS
+        app.state.dashboard, app.state.authenticator = services.dashboard, authenticator
     for router in routers:
         # `include_router` would build each route a second time: 4 MB, and 0.2 s of every start.
         app.router.routes.extend(router.routes)
@@ -133,17 +129,13 @@ def _make_description_router() -> ApiRouter:
     return router
 
 
-def _stack_layers(
-    services: WebServices, *, metrics: HttpMetrics, authenticator: Authenticator, tries: WrongTries
-) -> list[Middleware]:
+def _stack_layers(services: WebServices, *, metrics: HttpMetrics, authenticator: Authenticator) -> list[Middleware]:
     return [
         Middleware(RequestContextMiddleware, clock=services.clock, metrics=metrics),
         Middleware(
             AuthMiddleware,
             authenticator=authenticator,
             sessions=None if services.dashboard is None else services.dashboard.sessions,
-            tries=tries,
-            trusted_proxies=services.trusted_proxies,
             open_paths=OPEN_PATHS,
         ),
         Middleware(AdmissionMiddleware),

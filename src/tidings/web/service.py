@@ -10,6 +10,7 @@ from tidings import __version__
 from tidings.announce.channels.enabled_channels import ChannelDisabledError
 from tidings.announce.service import BusyError
 from tidings.announce.site.errors import SiteError
+from tidings.collect.alerts.monitor import WorkflowAlerts
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.write.values import WorkflowNameError
 from tidings.core.alerts.translation import Translator
@@ -32,7 +33,7 @@ from tidings.web.routes.announce.site_lookup import SiteLookup
 from tidings.web.routes.announce.sites import SiteServices, make_sites_router
 from tidings.web.routes.announce.status import make_status_router
 from tidings.web.routes.announce.trigger import make_trigger_router
-from tidings.web.routes.collect.collect import CollectServices, make_collect_router
+from tidings.web.routes.collect.collect import make_collect_router
 from tidings.web.routes.collect.crawler import make_crawler_router
 from tidings.web.routes.collect.notes import make_notes_router
 from tidings.web.routes.collect.workflow import WriterServices, make_workflow_router
@@ -197,18 +198,10 @@ def make_site_routers(installation: Installation) -> list[APIRouter]:
 
 def make_collect_routers(installation: Installation, *, crawler: Crawler) -> list[APIRouter]:
     """The routes of collect for people and their programs."""
-    services = CollectServices(
-        database=installation.database,
-        status=installation.collect.status,
-        keywords=installation.collect.keywords,
-        keyword_checks=make_keyword_checks(installation, crawler=crawler),
-        cookies=installation.collect.cookies,
-        writer=installation.collect.writer,
-        wake=installation.wake,
-    )
+    collect, checks = installation.collect, make_keyword_checks(installation, crawler=crawler)
     return [
-        make_notes_router(installation.collect.exporter, writer=installation.collect.writer, clock=installation.clock),
-        make_collect_router(services),
+        make_notes_router(collect.exporter, writer=collect.writer, clock=installation.clock),
+        make_collect_router(collect, database=installation.database, checks=checks, wake=installation.wake),
     ]
 
 
@@ -237,12 +230,8 @@ def _make_lookup(installation: Installation) -> SiteLookup:
 def _list_writer_services(installation: Installation) -> WriterServices:
     settings = installation.settings.collect
     return WriterServices(
-        writer=installation.collect.writer,
-        next_stage=installation.collect.next_stage,
-        comments=installation.collect.comments,
-        keywords=installation.collect.keywords,
-        database=installation.database,
-        alerts=installation.alerts,
+        collect=installation.collect,
+        failures=WorkflowAlerts(installation.database, installation.alerts),
         clock=installation.clock,
         redact=installation.redactor.redact,
         batch_size=settings.batch_size,

@@ -20,6 +20,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
+from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import Network
 from tidings.core.secrets.scopes import Grant, Scope
@@ -47,10 +48,14 @@ _WRONG: Final = Problem(401, "token_wrong", "this token is not known, or was rev
 
 
 class Authenticator:
-    """Finds the grant of a token."""
+    """Finds the grant of a token, and counts wrong ones by the caller's address."""
 
-    def __init__(self, tokens: Tokens, *, fixed: Mapping[Scope, Secret]) -> None:
+    def __init__(
+        self, tokens: Tokens, *, fixed: Mapping[Scope, Secret], clock: Clock, trusted_proxies: Sequence[Network]
+    ) -> None:
+        self.tries = WrongTries(clock=clock)
         self._tokens = tokens
+        self._trusted_proxies = trusted_proxies
         self._fixed = [
             (digest_token(fixed[scope].reveal()), Grant(scope=scope, name="settings"))
             for scope in Scope
@@ -64,6 +69,14 @@ class Authenticator:
     async def identify_digest(self, digest: str) -> Grant | None:
         """The grant of the token with this digest, for a session that it opened; None once it is revoked."""
         return self._find_fixed(digest) or await self._tokens.find_digest(digest)
+
+    def find_caller(self, connection: Connection) -> str:
+        return find_caller(connection, trusted_proxies=self._trusted_proxies)
+
+    def name_session_cookie(self, connection: Connection) -> str:
+        """The session cookie's name. Browsers keep a `__Host-` cookie to https, this host and the path `/`."""
+        secure = is_secure(connection, trusted_proxies=self._trusted_proxies)
+        return f"{_HOST}tidings-session" if secure else "tidings-session"
 
     def _find_fixed(self, digest: str) -> Grant | None:
         # Compares all, each in constant time, so that the duration reveals nothing.
@@ -81,8 +94,6 @@ class AuthMiddleware:
     app: ASGIApp
     _: KW_ONLY
     authenticator: Authenticator
-    tries: WrongTries
-    trusted_proxies: Sequence[Network]
     open_paths: frozenset[str]
     sessions: Sessions | None = None
 
@@ -105,8 +116,8 @@ class AuthMiddleware:
         return path in self.open_paths or (method == "POST" and path.startswith(HOOKS))
 
     async def _accept_token(self, connection: Connection, token: str) -> Problem | None:
-        caller = find_caller(connection, trusted_proxies=self.trusted_proxies)
-        wait = self.tries.find_wait(caller)
+        caller = self.authenticator.find_caller(connection)
+        wait = self.authenticator.tries.find_wait(caller)
         looks = wait is None or is_made_token(token)
         grant = await self.authenticator.identify(token) if looks else None
         if grant is not None:
@@ -115,8 +126,7 @@ class AuthMiddleware:
         return self._refuse(caller)
 
     async def _accept_session(self, connection: Connection) -> Problem | None:
-        name = name_session_cookie(secure=is_secure(connection, trusted_proxies=self.trusted_proxies))
-        session_id = HTTPConnection(connection).cookies.get(name)
+        session_id = HTTPConnection(connection).cookies.get(self.authenticator.name_session_cookie(connection))
         session = await self.sessions.find(session_id) if self.sessions and session_id else None
         grant = None if session is None else await self.authenticator.identify_digest(session.token_digest)
         if grant is not None:
@@ -125,17 +135,12 @@ class AuthMiddleware:
         return None if self.sessions and connection["path"].startswith(_OPEN_PAGES) else _MISSING
 
     def _refuse(self, caller: str) -> Problem:
-        wait = self.tries.add(caller)
+        wait = self.authenticator.tries.add(caller)
         if wait is not None:
             detail = f"too many wrong tokens from this address; try again in {wait} s"
             return Problem(429, "too_many_wrong_tokens", detail, headers={"Retry-After": str(wait)})
         _log.warning("auth.wrong_token", caller=caller)
         return _WRONG
-
-
-def name_session_cookie(*, secure: bool) -> str:
-    """The session cookie's name. Browsers keep a `__Host-` cookie to https, this host and the path `/`."""
-    return f"{_HOST}tidings-session" if secure else "tidings-session"
 
 
 def is_host_bound(cookie: str) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
+from tidings.announce.ledger.ledger import Channel
 from tidings.core.executions import ExecutionStatus
 from tidings.web.pages.view.formats import Formats
 
@@ -27,6 +28,11 @@ class SiteOutcome:
     reason: str
 
 
+def list_channel_stats(result: Mapping[str, Any]) -> dict[Channel, Mapping[str, Any]]:
+    """The statistics of each channel with a quota that took part."""
+    return {kind.channel: stats for kind in RANKED_KINDS if (stats := result.get(f"{kind.channel}Stats"))}
+
+
 def describe_outcome(status: ExecutionStatus, result: Mapping[str, Any], formats: Formats) -> SiteOutcome:
     if status is ExecutionStatus.RUNNING:
         # Its progress is shown live, and a static figure beside it would contradict it.
@@ -47,13 +53,12 @@ def describe_outcome(status: ExecutionStatus, result: Mapping[str, Any], formats
 
 
 def _count_refusals(result: Mapping[str, Any]) -> int:
-    ranked = [result[name] for kind in RANKED_KINDS if result.get(name := f"{kind.channel}Stats")]
-    return sum(int(each["failed"]) for each in (*result["engines"], *ranked))
+    return sum(int(each["failed"]) for each in (*result["engines"], *list_channel_stats(result).values()))
 
 
 def _explain_accepted(result: Mapping[str, Any], formats: Formats) -> str:
     texts, again, by_quota = formats.texts, result.get("submittedAgain"), result.get("submittedByQuota")
-    taking = [kind.channel for kind in RANKED_KINDS if (result.get(f"{kind.channel}Stats") or {}).get("urlCount")]
+    taking = [channel for channel, stats in list_channel_stats(result).items() if stats.get("urlCount")]
     between = "、" if formats.is_chinese else ", "
     names = between.join(texts(f"channel.{channel}") for channel in taking)
     parts = [

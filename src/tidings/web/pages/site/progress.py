@@ -7,9 +7,9 @@ from datetime import date
 from enum import StrEnum
 from typing import Any
 
-from tidings.announce.channels.quota.kinds import RANKED_KINDS
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
+from tidings.web.pages.site.outcome import list_channel_stats
 from tidings.web.pages.view.formats import UNKNOWN, Formats
 
 
@@ -88,11 +88,8 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
 
 def _find_due(result: Mapping[str, Any]) -> int:
     """The due pages. Without IndexNow, the report takes over those of the other channels only at its end."""
-    if result.get("engines"):
-        return result.get("new") or 0
-    return max(
-        result.get("new") or 0, *((result.get(f"{kind.channel}Stats") or {}).get("due") or 0 for kind in RANKED_KINDS)
-    )
+    ranked = () if result.get("engines") else list_channel_stats(result).values()
+    return max(result.get("new") or 0, *(stats.get("due") or 0 for stats in ranked), 0)
 
 
 def _count_sent(result: Mapping[str, Any], engines: Sequence[Mapping[str, Any]]) -> int:
@@ -137,11 +134,11 @@ def _list_steps(
     """Sitemap, due pages, IndexNow, channels with a quota. A step counts as done once its figures are final."""
     texts, number = formats.texts, formats.number
     total, due, files = result.get("total") or 0, _find_due(result), result.get("files") or 0
-    kinds = [kind for kind in RANKED_KINDS if result.get(f"{kind.channel}Stats")]
+    ranked = list_channel_stats(result)
     read = StepState.DONE if files else StepState.WAITS if is_queued else StepState.NOW
     found = read if files or due else StepState.WAITS
-    quota_began = any(result[f"{kind.channel}Stats"].get("requests") for kind in kinds)
-    senders = engines[: len(engines) - len(kinds)]
+    quota_began = any(stats.get("requests") for stats in ranked.values())
+    senders = engines[: len(engines) - len(ranked)]
     all_sent = quota_began or all(engine["state"] in ("done", "refused") for engine in senders)
     sending = StepState.WAITS if not due and not files else StepState.DONE if files and all_sent else StepState.NOW
     sitemap = texts("progress.files", n=number(files), unchanged=number(result.get("filesUnchanged") or 0))
@@ -157,8 +154,7 @@ def _list_steps(
     if senders:
         taken = max(engine["accepted"] or 0 for engine in senders)
         steps.append(("indexnow", texts("channel.indexnow"), sending, texts("progress.taken", n=number(taken))))
-    for kind in kinds:
-        stats = result[f"{kind.channel}Stats"]
+    for channel, stats in ranked.items():
         began = bool(stats.get("requests"))
         left = (stats.get("quota") or {}).get("remaining")
         is_next = sending is StepState.DONE and left != 0
@@ -166,7 +162,7 @@ def _list_steps(
         text = texts("progress.taken", n=number(stats.get("urlCount"))) if began else ""
         text = text or _explain_quota(stats, formats)
         text = text or ("" if left is None else texts("progress.quota_left", n=number(left)))
-        steps.append((str(kind.channel), texts(f"channel.{kind.channel}"), state, text))
+        steps.append((str(channel), texts(f"channel.{channel}"), state, text))
     return [ProgressStep(*step) for step in steps]
 
 
@@ -186,10 +182,12 @@ def _explain_quota(stats: Mapping[str, Any], formats: Formats) -> str:
 
 def list_engines(result: Mapping[str, Any], formats: Formats) -> list[dict[str, Any]]:
     """Engines and channels with a quota, with their figures."""
-    stats = [(kind.channel, result.get(f"{kind.channel}Stats")) for kind in RANKED_KINDS]
     return [
         *(_describe_engine(each, formats) for each in result.get("engines", ())),
-        *(_describe_channel(formats.texts(f"channel.{channel}"), each, formats) for channel, each in stats if each),
+        *(
+            _describe_channel(formats.texts(f"channel.{channel}"), stats, formats)
+            for channel, stats in list_channel_stats(result).items()
+        ),
     ]
 
 

@@ -2,7 +2,6 @@
 open to the workflow token too; changes need an admin's."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Path, Query, Response
@@ -11,68 +10,54 @@ from tidings.collect.crawl.platforms.registry import list_platforms
 from tidings.collect.errors import CrawlError
 from tidings.collect.note_urls import NoteUrlError, find_note
 from tidings.collect.status.queries import list_candidates, list_executions
-from tidings.collect.status.report import CollectStatusReader
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.watching import KeywordChecks
-from tidings.collect.write.cookies import CookieRecords
+from tidings.collect.write.corrections import CollectCorrections
 from tidings.collect.write.keywords import NO_REFRESH, Keyword, Keywords, RefreshPlan, parse_refresh
 from tidings.collect.write.values import NewCandidate
-from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem, refuse_field
 from tidings.web.middleware.auth import AdminGrant, WorkflowGrant
 from tidings.web.models import collect as shapes
+from tidings.wiring.collect import CollectInstallation
 
 KeywordId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The keyword's id.", examples=[1])]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectServices:
-    """Services that the routes use."""
-
-    database: Database
-    status: CollectStatusReader
-    keywords: Keywords
-    keyword_checks: KeywordChecks
-    cookies: CookieRecords
-    writer: Writer
-    # Tells the jobs that there is something to do.
-    wake: Callable[[], None]
-
-
-def make_collect_router(services: CollectServices) -> ApiRouter:
+def make_collect_router(
+    collect: CollectInstallation, *, database: Database, checks: KeywordChecks, wake: Callable[[], None]
+) -> ApiRouter:
+    """`wake` tells the jobs that there is something to do."""
     router = ApiRouter(prefix="/api", tags=["collect"])
-    _add_status_routes(router, services)
-    _add_keyword_routes(router, services)
-    _add_keyword_changes(router, services)
-    _add_candidate_routes(router, services)
+    _add_status_routes(router, collect, database)
+    _add_keyword_routes(router, collect.keywords, checks, wake)
+    _add_keyword_changes(router, collect.keywords, wake)
+    _add_candidate_routes(router, collect.writer.corrections, database, wake)
     return router
 
 
-def _add_status_routes(router: ApiRouter, services: CollectServices) -> None:
+def _add_status_routes(router: ApiRouter, collect: CollectInstallation, database: Database) -> None:
     @router.get("/collect/status", summary="Read the status of collect")
     async def read_collect_status(_grant: WorkflowGrant) -> shapes.CollectStatusAnswer:
-        return shapes.CollectStatusAnswer.model_validate(await services.status.read())
+        return shapes.CollectStatusAnswer.model_validate(await collect.status.read())
 
     @router.get("/collect/executions", summary="List executions of collect")
     async def list_collect_executions(
         _grant: WorkflowGrant, limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 50
     ) -> shapes.CollectExecutionsAnswer:
         """The newest first."""
-        async with services.database.read() as connection:
+        async with database.read() as connection:
             found = await list_executions(connection, limit=limit)
         return shapes.CollectExecutionsAnswer.describe(executions=found)
 
     @router.get("/cookies", summary="List cookies")
     async def list_cookies(_grant: WorkflowGrant) -> shapes.CookiesAnswer:
         """Names and states, never values."""
-        return shapes.CookiesAnswer.describe(cookies=await services.cookies.list_all())
+        return shapes.CookiesAnswer.describe(cookies=await collect.cookies.list_all())
 
 
-def _add_keyword_routes(router: ApiRouter, services: CollectServices) -> None:
-    keywords = services.keywords
-
+def _add_keyword_routes(router: ApiRouter, keywords: Keywords, checks: KeywordChecks, wake: Callable[[], None]) -> None:
     @router.get("/keywords", summary="List watched keywords")
     async def list_watched_keywords(_grant: WorkflowGrant) -> shapes.KeywordsAnswer:
         return shapes.KeywordsAnswer.describe(keywords=await keywords.list_all())
@@ -84,14 +69,14 @@ def _add_keyword_routes(router: ApiRouter, services: CollectServices) -> None:
             refuse_field("platform", f"there is no such platform; the platforms are {', '.join(names)}")
         refresh = _read_refresh(body)
         try:
-            services.keyword_checks.check(body.platform, body.keyword, comments=body.comments)
+            checks.check(body.platform, body.keyword, comments=body.comments)
             await keywords.add(body.platform, body.keyword, pages=body.pages, refresh=refresh, comments=body.comments)
         except CrawlError as error:
             refuse_field("keyword", error.message)
-        services.wake()
+        wake()
         wanted = (body.platform, body.keyword.strip())
         [added] = [each for each in await keywords.list_all() if (each.platform, each.keyword) == wanted]
-        overload = await services.keyword_checks.find_overload(body.platform)
+        overload = await checks.find_overload(body.platform)
         return shapes.AddedKeywordAnswer.describe(keyword=added, overload=overload)
 
 
@@ -104,9 +89,7 @@ def _read_refresh(body: shapes.KeywordBody) -> RefreshPlan | None:
         refuse_field("refresh", error.message)
 
 
-def _add_keyword_changes(router: ApiRouter, services: CollectServices) -> None:
-    keywords = services.keywords
-
+def _add_keyword_changes(router: ApiRouter, keywords: Keywords, wake: Callable[[], None]) -> None:
     async def require_keyword(keyword_id: int) -> Keyword:
         found = await keywords.find(keyword_id)
         if found is None:
@@ -116,7 +99,7 @@ def _add_keyword_changes(router: ApiRouter, services: CollectServices) -> None:
     async def set_enabled(keyword_id: int, *, enabled: bool) -> shapes.KeywordAnswer:
         before = await require_keyword(keyword_id)
         await keywords.set_enabled(before.platform, before.keyword, enabled=enabled)
-        services.wake()
+        wake()
         return shapes.KeywordAnswer.describe(keyword=await require_keyword(keyword_id))
 
     @router.post("/keywords/{keyword_id}/pause", summary="Pause a keyword", responses=problem_answers(404))
@@ -137,7 +120,9 @@ def _add_keyword_changes(router: ApiRouter, services: CollectServices) -> None:
         return Response(status_code=204)
 
 
-def _add_candidate_routes(router: ApiRouter, services: CollectServices) -> None:
+def _add_candidate_routes(
+    router: ApiRouter, corrections: CollectCorrections, database: Database, wake: Callable[[], None]
+) -> None:
     @router.get("/candidates", summary="List candidates")
     async def list_all_candidates(
         _grant: WorkflowGrant,
@@ -149,7 +134,7 @@ def _add_candidate_routes(router: ApiRouter, services: CollectServices) -> None:
         """By platform and note id."""
         first, _, rest = (cursor or "").partition(":")
         after = (first, rest) if cursor else None
-        async with services.database.read() as connection:
+        async with database.read() as connection:
             found = await list_candidates(connection, status=status, platform=platform, limit=limit + 1, after=after)
         last = found[limit - 1] if len(found) > limit else None
         return shapes.CandidatesAnswer.describe(
@@ -165,14 +150,14 @@ def _add_candidate_routes(router: ApiRouter, services: CollectServices) -> None:
         except NoteUrlError as error:
             refuse_field("url", str(error))
         new = NewCandidate(platform=note.platform, note_id=note.note_id, note_url=note.url, title="", source_keyword="")
-        created = await services.writer.corrections.add_candidate(new)
-        services.wake()
+        created = await corrections.add_candidate(new)
+        wake()
         return shapes.GivenNoteAnswer(platform=note.platform, note_id=note.note_id, created=created)
 
     @router.post("/candidates/retry", summary="Try failed candidates again")
     async def retry_candidates(body: shapes.RetryBody, _grant: AdminGrant) -> shapes.RequeuedAnswer:
         if body.note_ids is not None and body.platform is None:
             refuse_field("platform", "it is required with noteIds")
-        count = await services.writer.corrections.requeue(body.platform, note_ids=body.note_ids)
-        services.wake()
+        count = await corrections.requeue(body.platform, note_ids=body.note_ids)
+        wake()
         return shapes.RequeuedAnswer(requeued=count)

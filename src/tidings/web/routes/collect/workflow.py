@@ -10,12 +10,12 @@ from typing import Final, Literal
 from fastapi import Request
 
 from tidings.collect.alerts.monitor import WorkflowAlerts
+from tidings.collect.comments import read_comment
 from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.notes import read_note
-from tidings.collect.write.comments.stage import CommentStage
-from tidings.collect.write.keywords import Keywords
-from tidings.collect.write.next_stage import LeasedSource, NextStage, SourceResult
+from tidings.collect.write.comments.stage import LeasedThread, ReadComments, ThreadResult
+from tidings.collect.write.next_stage import LeasedSource, SourceResult
 from tidings.collect.write.values import (
     Added,
     Collected,
@@ -29,10 +29,7 @@ from tidings.collect.write.values import (
     SettledAction,
     list_uses,
 )
-from tidings.collect.write.writer import Writer
-from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock
-from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus
 from tidings.core.logs.request_id import current_request_id
 from tidings.core.secrets.scopes import Grant, Scope
@@ -43,7 +40,8 @@ from tidings.web.middleware.auth import WorkflowGrant, require
 from tidings.web.middleware.input import DocumentRoute
 from tidings.web.middleware.request_context import REQUEST_ID
 from tidings.web.models import workflow as shapes
-from tidings.web.routes.collect.comments import add_comment_routes
+from tidings.web.models.comments import SettleCommentsBody, SettleCommentsItem, SettledThreads
+from tidings.wiring.collect import CollectInstallation
 
 _LOST: Final = problem_answers(409)
 _RECORD_LOST: Final = "this execution does not hold the record; nothing was changed"
@@ -53,13 +51,9 @@ _RECORD_LOST: Final = "this execution does not hold the record; nothing was chan
 class WriterServices:
     """Services and settings that the writer's routes use."""
 
-    writer: Writer
-    next_stage: NextStage
-    comments: CommentStage
-    keywords: Keywords
-    # For the alert that a workflow failed as a whole.
-    database: Database
-    alerts: Alerts
+    collect: CollectInstallation
+    # The alert that a workflow failed as a whole.
+    failures: WorkflowAlerts
     clock: Clock
     # Removes secrets from a text.
     redact: Callable[[str], str]
@@ -80,7 +74,7 @@ def make_workflow_router(services: WriterServices) -> ApiRouter:
     _add_candidate_routes(routes, services)
     _add_result_routes(routes, services)
     _add_source_routes(routes, services)
-    add_comment_routes(routes, writer=services.writer, stage=services.comments, redact=services.redact)
+    _add_comment_routes(routes, services)
     _add_failure_routes(routes, services)
     return router
 
@@ -93,13 +87,13 @@ def _add_rule_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
     @routes.add("GET", "/keywords", "What to search for", responses={})
     async def list_keywords() -> shapes.WatchedKeywords:
         """Without keywords of a platform that is paused now."""
-        paused = await services.writer.pauses.list_names()
-        keywords = [each for each in await services.keywords.list_enabled() if each.platform not in paused]
+        paused = await services.collect.writer.pauses.list_names()
+        keywords = [each for each in await services.collect.keywords.list_enabled() if each.platform not in paused]
         return shapes.WatchedKeywords.model_validate({"keywords": keywords})
 
 
 def _add_execution_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
-    writer, failures = services.writer, WorkflowAlerts(services.database, services.alerts)
+    writer, failures = services.collect.writer, services.failures
 
     @routes.add("POST", "/executions", "Take the lock of a workflow", responses={})
     async def acquire_workflow(body: shapes.AcquireBody, request: Request, grant: WorkflowGrant) -> shapes.AcquiredLock:
@@ -124,7 +118,7 @@ def _add_execution_routes(routes: EnvelopeRoutes, services: WriterServices) -> N
 
 
 def _add_candidate_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
-    writer = services.writer
+    writer = services.collect.writer
 
     @routes.add("POST", "/candidates", "Report a search", responses=_LOST)
     async def add_candidates(body: shapes.CandidatesBody) -> Added:
@@ -150,7 +144,7 @@ def _add_candidate_routes(routes: EnvelopeRoutes, services: WriterServices) -> N
 
 
 def _add_result_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
-    writer, redact = services.writer, services.redact
+    writer, redact = services.collect.writer, services.redact
 
     async def settle_one(body: shapes.SourceBody | shapes.FailBody, result: Result) -> Settled:
         [settled] = await writer.settle(await writer.resume(body.execution_id), body.platform, [result])
@@ -191,7 +185,7 @@ def _add_result_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
 
 
 def _add_source_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
-    writer, stage, redact = services.writer, services.next_stage, services.redact
+    writer, stage, redact = services.collect.writer, services.collect.next_stage, services.redact
 
     @routes.add("POST", "/sources/lease", "Lease collected notes", responses=_LOST)
     async def lease_sources(body: shapes.LeaseBody) -> shapes.LeasedRecords[LeasedSource]:
@@ -214,13 +208,32 @@ def _add_source_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
         return shapes.SettledSources.model_validate({"items": await stage.settle(execution, body.platform, results)})
 
 
+def _add_comment_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
+    writer, stage, redact = services.collect.writer, services.collect.comments, services.redact
+
+    @routes.add("POST", "/comments/lease", "Lease comments", responses=_LOST)
+    async def lease_comments(body: shapes.LeaseBody) -> shapes.LeasedRecords[LeasedThread]:
+        """Notes whose next page of comments is due, one by default. Skips a platform that is paused, or that has no
+        cookie left for this execution."""
+        execution = await writer.resume(body.execution_id)
+        leased = await stage.lease(execution, limit=body.limit or 1, platform=body.platform)
+        return shapes.LeasedRecords(leased, len(leased))
+
+    @routes.add("POST", "/comments/settle", "Report pages of comments", responses=_LOST)
+    async def settle_comments(body: SettleCommentsBody) -> SettledThreads:
+        """All or nothing, and once, also if repeated. A thread with a further page is due again at once."""
+        execution = await writer.resume(body.execution_id)
+        results = [_read_comments(item, redact=redact) for item in body.items]
+        return SettledThreads.model_validate({"items": await stage.settle(execution, body.platform, results)})
+
+
 def _add_failure_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
-    failures = WorkflowAlerts(services.database, services.alerts)
+    failures = services.failures
 
     @routes.add("POST", "/recover", "Free records of dead executions", responses={})
     async def recover_records() -> Recovered:
         """Safe at any time, for every driver."""
-        recovered = await services.writer.recover()
+        recovered = await services.collect.writer.recover()
         await failures.record_recovery()
         return recovered
 
@@ -254,6 +267,15 @@ def _read_result(item: shapes.SettleItem, *, redact: Callable[[str], str]) -> Re
     if item.data is not None:
         return Collected(note_id=item.id, note=read_note(item.data.model_dump()), cookie_used=item.cookie_used)
     return item.to_failure(item.id, redact=redact)
+
+
+def _read_comments(item: SettleCommentsItem, *, redact: Callable[[str], str]) -> ThreadResult:
+    if item.data is not None:
+        comments = [read_comment(each.model_dump()) for each in item.data.comments]
+        return ReadComments(
+            note_id=item.note_id, comments=comments, cursor=item.data.cursor, cookie_used=item.cookie_used
+        )
+    return item.to_failure(item.note_id, redact=redact)
 
 
 def _describe_rule(code: ErrorCode, services: WriterServices) -> shapes.RetryRule:
