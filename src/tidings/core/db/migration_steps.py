@@ -1,7 +1,5 @@
 """What several migrations share. A released migration must always do the same: add functions here, never change one."""
 
-from typing import Any
-
 import sqlalchemy as sa
 from alembic import op
 
