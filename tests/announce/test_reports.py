@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tidings.announce.channels.broken_engines import BrokenEngine
 from tidings.announce.channels.channel import PagesFailed, PagesTaken
 from tidings.announce.due.pages import Dropped
 from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
@@ -93,7 +94,10 @@ def test_engines_keep_their_order_and_their_results_add_up() -> None:
 
 def test_an_engine_that_refuses_the_key_leaves_nothing_that_more_time_would_send() -> None:
     """A20, A22: its pages wait for another key."""
-    report = fold(Report(site="example.com"), EngineFound(ALPHA, "HTTP 403", datetime(2026, 11, 1, tzinfo=UTC)))
+    report = fold(
+        Report(site="example.com"),
+        EngineFound(ALPHA, BrokenEngine(ALPHA.endpoint, "HTTP 403", datetime(2026, 11, 1, tzinfo=UTC))),
+    )
     report = fold(report, OutboxCounted({ALPHA.endpoint: 9}, failed=0))
     assert (report.engines[ALPHA.endpoint].left, report.left) == (9, 0)
     assert report.warnings == ["alpha.example refuses this key since 2026-11-01"]

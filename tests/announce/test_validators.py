@@ -70,7 +70,7 @@ async def test_a_file_counts_for_a_channel_once_all_its_pages_were_accepted_ther
     assert await recall(stored, NEWS, expired_before=NOON, channels=both) is None
     async with database.write() as connection:
         for old in (Validators('"v0"', "yesterday"), Validators('"v1"')):
-            await stored.add_channel(connection, NEWS, validators=old, oldest=None, channel=Channel.BING)
+            await stored.add_channel(connection, NEWS, validators=old, oldest=NOON, channel=Channel.BING)
     assert await recall(stored, NEWS, expired_before=NOON, channels=both) is None
     async with database.write() as connection:
         await stored.add_channel(connection, NEWS, validators=validators, oldest=NOON - 5, channel=Channel.BING)

@@ -11,9 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.channel import ExecutionContext
+from tidings.announce.channels.enabled_channels import list_page_channels
 from tidings.announce.channels.protocols.indexnow import ROTATE_KEY, find_limits
 from tidings.announce.channels.quota.backlog import store_backlogs
-from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind, list_enabled
+from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind
 from tidings.announce.due.finder import DueFile, DueFinder
 from tidings.announce.execution.alerts import conclude, examine, log_summary, update_alerts
 from tidings.announce.execution.parts import ExecutionParts
@@ -70,8 +71,7 @@ class AnnounceExecution:
         self.execution = execution
         # Google may get only sitemaps; then no page is planned for it.
         self._tells_google = Channel.GOOGLE in channels and site.google.key is not None
-        taking = {Channel.INDEXNOW, *(kind.channel for kind in list_enabled(site))}
-        channels = channels & taking
+        channels = channels & list_page_channels(site)
         ranked = {
             kind.channel: RankedReport(EngineReport(kind.engine)) for kind in RANKED_KINDS if kind.channel in channels
         }
@@ -177,12 +177,7 @@ class AnnounceExecution:
         broken = BrokenEngines(self._context.database, site=self._site, channel=Channel.INDEXNOW)
         refusals = {each.engine: each for each in await broken.list_broken()}
         for engine in self._site.engines:
-            refusal = refusals.get(engine.endpoint)
-            self._emit(
-                EngineFound(engine)
-                if refusal is None
-                else EngineFound(engine, refusal.reason, refusal.since, ROTATE_KEY)
-            )
+            self._emit(EngineFound(engine, refusals.get(engine.endpoint)))
         usable = [engine for engine in self._site.engines if engine.endpoint not in refusals]
         if not usable:
             self._emit(Remark(error=f"every engine refuses this site's key; nothing was sent to them. {ROTATE_KEY}"))

@@ -3,6 +3,7 @@
 Pages that the quota does not cover are not put into the outbox. Its errors do not affect the rest of the execution.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.channels.quota.ranked import RankedChannel
 from tidings.announce.channels.quota.ranking import Candidate, Chooser, FileBacklog
 from tidings.announce.due.hashes import HashSet
-from tidings.announce.due.pages import NO_LASTMOD, Page, Pages
+from tidings.announce.due.pages import Pages
 from tidings.announce.execution.results import RankedBroken, RankedCounted, RankedOpened
 from tidings.announce.page_check.checker import PageChecker
 from tidings.announce.sitemap.validators import SitemapValidators
@@ -219,7 +220,9 @@ class RankedPlan:
 
 
 def gather_pages(chosen: list[tuple[int, Candidate]]) -> Pages:
-    return Pages.gather(
-        Page(url_hash, candidate.url.decode(), None if candidate.lastmod == NO_LASTMOD else candidate.lastmod)
-        for url_hash, candidate in chosen
+    candidates = [candidate for _, candidate in chosen]
+    return Pages(
+        [each.url for each in candidates],
+        array("q", [url_hash for url_hash, _ in chosen]),
+        array("q", [each.lastmod for each in candidates]),
     )

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from tidings.announce.channels.answer import Verdict
+from tidings.announce.channels.broken_engines import BrokenEngine
 from tidings.announce.channels.channel import (
     BatchClaimed,
     EngineClosed,
@@ -14,6 +15,7 @@ from tidings.announce.channels.channel import (
     SendResult,
 )
 from tidings.announce.channels.google.submissions import SitemapReport
+from tidings.announce.channels.protocols.indexnow import ROTATE_KEY
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.finder import FileCounts
 from tidings.announce.execution.report import EngineReport, RankedReport, Report
@@ -32,9 +34,7 @@ class EngineFound:
 
     engine: Engine
     # Why it gets no request, if it refuses the key.
-    refusal: str | None = None
-    since: datetime | None = None
-    advice: str = ""
+    refusal: BrokenEngine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +182,12 @@ def _fold_planning(
             return _fold_file(report, result)
         case PagesChecked():
             return _fold_checked(report, result)
-        case EngineFound(engine, refusal, since, advice):
-            entry = EngineReport(engine, reason=refusal, advice=advice, broken=refusal is not None)
-            warning = None if since is None else f"{engine} refuses this key since {since:%Y-%m-%d}"
-            warnings = [*report.warnings, *_make_lines(warning)]
-            engines, looked_up = {**report.engines, engine.endpoint: entry}, report.looked_up or refusal is None
-            return replace(report, engines=engines, warnings=warnings, looked_up=looked_up)
+        case EngineFound(engine, BrokenEngine(_, reason, since)):
+            entry = EngineReport(engine, reason=reason, advice=ROTATE_KEY, broken=True)
+            warnings = [*report.warnings, f"{engine} refuses this key since {since:%Y-%m-%d}"]
+            return replace(report, engines={**report.engines, engine.endpoint: entry}, warnings=warnings)
+        case EngineFound(engine):
+            return replace(report, engines={**report.engines, engine.endpoint: EngineReport(engine)}, looked_up=True)
         case RemovalsPlanned(pages):
             return replace(report, removed=report.removed + pages)
         case CrawlEnded(crawl, total, waiting):

@@ -68,7 +68,7 @@ class SitemapValidators:
         await self._database.store(connection, sitemap_validators, key=key, values=values)
 
     async def add_channel(
-        self, connection: AsyncConnection, url: str, *, validators: Validators, oldest: int | None, channel: Channel
+        self, connection: AsyncConnection, url: str, *, validators: Validators, oldest: int, channel: Channel
     ) -> None:
         """All pages of this file, in the state that the validators name, are on record on one more channel."""
         columns = sitemap_validators.c
@@ -80,11 +80,11 @@ class SitemapValidators:
                 columns.etag.is_not_distinct_from(validators.etag),
                 columns.last_modified.is_not_distinct_from(validators.last_modified),
             )
-            .values(channels=columns.channels.bitwise_or(channel.value))
+            .values(
+                channels=columns.channels.bitwise_or(channel.value),
+                oldest=case((columns.oldest > oldest, oldest), else_=columns.oldest),
+            )
         )
-        if oldest is not None:
-            older = case((columns.oldest > oldest, oldest), else_=columns.oldest)
-            statement = statement.values(oldest=older)
         await connection.execute(statement)
 
     async def forget(self, connection: AsyncConnection) -> None:
