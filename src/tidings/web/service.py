@@ -152,10 +152,7 @@ def make_monitoring_routers(installation: Installation) -> list[APIRouter]:
         ),
         make_trigger_router(lookup, service=service),
         make_hooks_router(
-            sites=installation.sites,
-            schedules=installation.schedules,
-            service=service,
-            seen=installation.seen_hooks,
+            sites=installation.sites, schedules=installation.schedules, service=service, seen=installation.seen_hooks
         ),
         make_site_overview_router(sites=installation.sites, database=installation.database, clock=installation.clock),
     ]
@@ -185,13 +182,7 @@ def make_site_routers(installation: Installation) -> list[APIRouter]:
             clock=installation.clock,
         ),
         make_pause_router(lookup, schedules=installation.schedules, service=service, wake=installation.wake),
-        make_executions_router(
-            lookup,
-            executions=installation.executions,
-            live=service.live,
-            clock=installation.clock,
-            stop=service.stop,
-        ),
+        make_executions_router(lookup, executions=installation.executions, service=service, clock=installation.clock),
         make_workers_router(installation.dispatcher),
     ]
 

@@ -1,13 +1,13 @@
 """Routes of executions: the history, and live progress of one that runs."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query
 from fastapi.sse import EventSourceResponse
 
-from tidings.announce.execution.running_executions import LiveExecutions
+from tidings.announce.service import AnnounceService
 from tidings.announce.site.site import WORKFLOW_PREFIX
 from tidings.announce.status import ExecutionJson, describe_execution
 from tidings.core.clock import Clock
@@ -30,14 +30,8 @@ ReadGrant = Annotated[Grant, require(Scope.SITE, Scope.VIEWER)]
 
 
 def make_executions_router(
-    lookup: SiteLookup,
-    *,
-    executions: Executions,
-    live: LiveExecutions,
-    clock: Clock,
-    stop: Callable[[str], Awaitable[bool]],
+    lookup: SiteLookup, *, executions: Executions, service: AnnounceService, clock: Clock
 ) -> ApiRouter:
-    """`stop` asks an execution to end in good order, wherever it runs; False if it does not run."""
     router = ApiRouter(prefix="/api/sites/{site_id}/executions", tags=["executions"])
 
     async def find_execution(site_id: SiteId, execution_id: ExecutionId, grant: ReadGrant) -> ExecutionRecord:
@@ -47,7 +41,7 @@ def make_executions_router(
     Found = Annotated[ExecutionRecord, Depends(find_execution)]  # noqa: N806 - a type
 
     def describe(record: ExecutionRecord) -> ExecutionJson:
-        return describe_execution(record, live=live.describe(record.public_id))
+        return describe_execution(record, live=service.live.describe(record.public_id))
 
     @router.get("", summary="List a site's executions", responses=problem_answers(404))
     async def list_executions(
@@ -67,7 +61,7 @@ def make_executions_router(
     async def read_execution(_grant: ReadGrant, found: Found) -> ExecutionAnswer:
         return ExecutionAnswer(execution=describe(found))
 
-    _add_stop(router, stop, Found)
+    _add_stop(router, service, Found)
 
     @router.get(
         "/{execution_id}/events",
@@ -91,7 +85,7 @@ def make_executions_router(
     return router
 
 
-def _add_stop(router: ApiRouter, stop: Callable[[str], Awaitable[bool]], found_type: Any) -> None:
+def _add_stop(router: ApiRouter, service: AnnounceService, found_type: Any) -> None:
     @router.post(
         "/{execution_id}/stop",
         summary="Stop an execution, wherever it runs",
@@ -99,7 +93,7 @@ def _add_stop(router: ApiRouter, stop: Callable[[str], Awaitable[bool]], found_t
         responses=problem_answers(404, 409),
     )
     async def stop_execution(_grant: AdminGrant, found: found_type) -> StartedAnswer:
-        if not await stop(found.public_id):
+        if not await service.stop(found.public_id):
             problem(409, "not_running", "this execution has ended")
         site_id = found.workflow_name.removeprefix(WORKFLOW_PREFIX)
         return StartedAnswer(executionId=found.public_id, siteId=site_id, status="stopping")
