@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -84,7 +84,7 @@ def scan_file(
             return BackupSearch(make_search(patterns, where), make_search(Patterns.NONE, where))
         return make_search(patterns, where)
 
-    scan = _FileScan(start_search, report=report, warn=check.warn, limits=limits)
+    scan = _FileScan(start_search, report=report, warn=check.warn, limits=limits, left=limits.total)
     scan.open(partial(path.open, "rb"), str(path), layer=0)
 
 
@@ -118,22 +118,19 @@ class _Peekable:
         return b"".join(pieces)
 
 
+@dataclass(slots=True)
 class _FileScan:
     """Opens one file and everything packed in it. Each content goes to a search of its own."""
 
-    def __init__(
-        self,
-        start_search: Callable[[bytes, str], Search],
-        *,
-        report: Reporter,
-        warn: Reporter,
-        limits: UnpackLimits,
-    ) -> None:
-        self._start_search = start_search
-        self._report = report
-        self._warn = warn
-        self._limits = limits
-        self._left = limits.total
+    start_search: Callable[[bytes, str], Search]
+    _: KW_ONLY
+    # Gets the parts that cannot be opened.
+    report: Reporter
+    # Gets the parts that are cut off.
+    warn: Reporter
+    limits: UnpackLimits
+    # Bytes that may still be unpacked.
+    left: int
 
     def open(self, opener: Opener, where: str, *, layer: int) -> None:
         """Search a content, and report what is wrong with it. Raises nothing because of the content."""
@@ -143,15 +140,15 @@ class _FileScan:
         except FileNotFoundError:
             return
         except EOFError:
-            self._warn(where, "it is cut off; the part that is there was searched")
+            self.warn(where, "it is cut off; the part that is there was searched")
         except _DAMAGE as error:
-            self._report(where, f"it cannot be opened ({getattr(error, 'strerror', None) or error})")
+            self.report(where, f"it cannot be opened ({getattr(error, 'strerror', None) or error})")
 
     def _open(self, source: Any, where: str, *, layer: int) -> None:
         stream = _Peekable(source, tee=self._spend)
         start = stream.peek(tarfile.BLOCKSIZE)
-        if layer >= self._limits.layers and _is_packed(start):
-            raise OSError(f"it is packed more than {self._limits.layers} times; unpack it first")
+        if layer >= self.limits.layers and _is_packed(start):
+            raise OSError(f"it is packed more than {self.limits.layers} times; unpack it first")
         if (packing := _find_unreadable(start)) is not None:
             raise OSError(f"it is packed with {packing}; unpack it first")
         if start.startswith(_GZIP):
@@ -162,7 +159,7 @@ class _FileScan:
         elif _is_tar(start):
             self._open_tar(stream, where, layer=layer)
         else:
-            search = self._start_search(start, where)
+            search = self.start_search(start, where)
             _search_rest(_Peekable(stream, tee=search.feed), search)
 
     def _open_zip(self, body: Any, where: str, *, layer: int) -> None:
@@ -172,7 +169,7 @@ class _FileScan:
 
     def _open_tar(self, stream: _Peekable, where: str, *, layer: int) -> None:
         """Search the archive as it is, which covers names and plain members, and open its packed members."""
-        search = self._start_search(b"", where)
+        search = self.start_search(b"", where)
         raw = _Peekable(stream, tee=search.feed)
         try:
             # By default, `tarfile` would stop where a second archive was appended.
@@ -185,16 +182,16 @@ class _FileScan:
             _search_rest(raw, search)
 
     def _load(self, stream: _Peekable) -> io.BytesIO:
-        most = self._limits.in_memory
+        most = self.limits.in_memory
         body = stream.read(most + 1)
         if len(body) > most:
             raise OSError(f"it is a zip file of more than {most:,} bytes inside another packing; unpack it first")
         return io.BytesIO(body)
 
     def _spend(self, piece: bytes) -> None:
-        self._left -= len(piece)
-        if self._left < 0:
-            raise OSError(f"the file unpacks to more than {self._limits.total:,} bytes")
+        self.left -= len(piece)
+        if self.left < 0:
+            raise OSError(f"the file unpacks to more than {self.limits.total:,} bytes")
 
 
 def _search_rest(stream: _Peekable, search: Search) -> None:

@@ -9,7 +9,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from io import BytesIO
 from time import monotonic
@@ -125,6 +125,7 @@ class Stream:
             return await self._content.readany()
 
 
+@dataclass(slots=True, eq=False)
 class GuardedClient:
     """Fetches from public addresses, and from the private networks in `allow_networks`; use it with `async with`.
 
@@ -135,30 +136,21 @@ class GuardedClient:
     `tls` replaces the default TLS settings, for a private certificate authority.
     """
 
-    def __init__(
-        self,
-        *,
-        user_agent: str,
-        allow_networks: Sequence[Network] = (),
-        allow_hosts: Collection[HostPort] = (),
-        resolver: AbstractResolver | None = None,
-        connections_per_host: int = 6,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self.user_agent = user_agent
-        self._allow_networks = tuple(allow_networks)
-        self._allow_hosts = frozenset(allow_hosts)
-        self._resolver = resolver
-        self._connections_per_host = connections_per_host
-        self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+    _: KW_ONLY
+    user_agent: str
+    allow_networks: Sequence[Network] = ()
+    allow_hosts: Collection[HostPort] = ()
+    resolver: AbstractResolver | None = None
+    connections_per_host: int = 6
+    tls: ssl.SSLContext | None = None
+    _session: aiohttp.ClientSession | None = field(default=None, init=False)
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(
             resolver=GuardedResolver(
-                self._resolver or NameResolver(), allow_networks=self._allow_networks, allow_hosts=self._allow_hosts
+                self.resolver or NameResolver(), allow_networks=self.allow_networks, allow_hosts=self.allow_hosts
             ),
-            limit_per_host=self._connections_per_host,
+            limit_per_host=self.connections_per_host,
             keepalive_timeout=_KEEP_ALIVE.total_seconds(),
         )
         self._session = aiohttp.ClientSession(
@@ -268,8 +260,8 @@ class GuardedClient:
         raise journey.refuse(f"more than {MAX_REDIRECTS} redirects")
 
     def _allows(self, url: Url, address: Address) -> bool:
-        is_own = (url.host, url.port) in self._allow_hosts
-        return is_own or is_allowed_address(address, allow_networks=self._allow_networks)
+        is_own = (url.host, url.port) in self.allow_hosts
+        return is_own or is_allowed_address(address, allow_networks=self.allow_networks)
 
     async def _send(self, hop: Hop, *, journey: Journey, repeat: bool) -> aiohttp.ClientResponse:
         address = hop.url.address
@@ -279,7 +271,7 @@ class GuardedClient:
         target = _build_target(hop.url, journey=journey)
         async with journey.wait():
             # Some servers close a kept connection silently. Each repeat uses up one kept connection, so the loop ends.
-            for _ in range(self._connections_per_host if repeat and hop.method in _REPEATABLE else 0):
+            for _ in range(self.connections_per_host if repeat and hop.method in _REPEATABLE else 0):
                 try:
                     return await self._exchange(hop, target, journey=journey)
                 except UnansweredError:
@@ -298,7 +290,7 @@ class GuardedClient:
             data=None if hop.body is None else BytesIO(hop.body),
             allow_redirects=False,
             # aiohttp's own context may have been created without certificates (`load_quickly`).
-            ssl=self._tls or trust_machine() if target.scheme == "https" else True,
+            ssl=self.tls or trust_machine() if target.scheme == "https" else True,
             trace_request_ctx=journey,
         )
 

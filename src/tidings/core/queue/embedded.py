@@ -6,9 +6,9 @@ transaction that submitted it ends. Its first write then waits, because a proces
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
 
 from sqlalchemy import select
@@ -37,34 +37,29 @@ class _RunningJob:
     task: asyncio.Task[None]
 
 
+@dataclass(slots=True, eq=False)
 class EmbeddedDispatcher:
-    """Does the jobs of this process. `places`: how many jobs of each queue it does at once.
+    """Does the jobs of this process."""
 
-    `on_free` is called when a place becomes free.
-    """
+    database: Database
+    _: KW_ONLY
+    clock: Clock
+    process_lock: ProcessLock
+    # How many jobs of each queue it does at once.
+    places: Mapping[str, int]
+    release: str = ""
+    # Called when a place becomes free.
+    on_free: Callable[[], None] = lambda: None
+    _records: WorkerRecords = field(init=False)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), init=False)
+    _waiting: dict[str, Job] = field(default_factory=dict, init=False)
+    _running: dict[str, _RunningJob] = field(default_factory=dict, init=False)
+    # The queues of `work`'s tasks; empty while it does not run.
+    _queues: frozenset[str] = field(default=frozenset(), init=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        clock: Clock,
-        process_lock: ProcessLock,
-        places: Mapping[str, int],
-        release: str = "",
-        on_free: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._process_lock = process_lock
-        self._places = places
-        self._on_free = on_free
-        self._records = WorkerRecords(database, clock=clock, release=release)
-        self._numbers = itertools.count(1)
-        self._waiting: dict[str, Job] = {}
-        self._running: dict[str, _RunningJob] = {}
-        # The queues of `work`'s tasks; empty while it does not run.
-        self._queues: frozenset[str] = frozenset()
-        self._changed = asyncio.Event()
+    def __post_init__(self) -> None:
+        self._records = WorkerRecords(self.database, clock=self.clock, release=self.release)
 
     @property
     def is_shared(self) -> bool:
@@ -82,14 +77,14 @@ class EmbeddedDispatcher:
 
     @asynccontextmanager
     async def open_tick(self) -> AsyncIterator[AsyncConnection]:
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             yield connection
 
     async def find_room(self, _connection: AsyncConnection, queue: str) -> int:
         if queue not in self._queues:
             return 0
         taken = sum(job.queue == queue for job in (*self._waiting.values(), *self._list_running()))
-        return max(0, self._places[queue] - taken)
+        return max(0, self.places[queue] - taken)
 
     async def submit(self, _connection: AsyncConnection, jobs: Sequence[Job]) -> int:
         new = {job.key: job for job in jobs if job.key not in self._waiting}
@@ -104,11 +99,11 @@ class EmbeddedDispatcher:
         return running is not None
 
     async def find_dead(self, holders: Collection[str]) -> frozenset[str]:
-        return frozenset(holder for holder in holders if self._process_lock.is_dead(holder))
+        return frozenset(holder for holder in holders if self.process_lock.is_dead(holder))
 
     async def list_workers(self) -> Sequence[WorkerState]:
-        now, found = self._clock.now(), await self._records.list_all()
-        return [replace(each, seen_at=now) for each in found if not self._process_lock.is_dead(each.process)]
+        now, found = self.clock.now(), await self._records.list_all()
+        return [replace(each, seen_at=now) for each in found if not self.process_lock.is_dead(each.process)]
 
     async def list_queues(self) -> Sequence[QueueState]:
         return ()
@@ -117,13 +112,13 @@ class EmbeddedDispatcher:
         """Pass on stop requests that other processes stored."""
         if not self._running:
             return
-        for row in await self._database.look_up(_asked_to_stop, {}):
+        for row in await self.database.look_up(_asked_to_stop, {}):
             await self.stop(row.holder)
 
     async def work(self, tasks: Mapping[str, Task], stop: Stop, *, drain: timedelta) -> None:
         self._queues = frozenset(map(find_queue, tasks))
-        queues, places = sorted(self._queues), sum(self._places[queue] for queue in self._queues)
-        lock = self._process_lock
+        queues, places = sorted(self._queues), sum(self.places[queue] for queue in self._queues)
+        lock = self.process_lock
         async with self._records.registered(lock.id, queues=queues, places=places, is_dead=lock.is_dead):
             stopping = asyncio.create_task(stop.wait())
             try:
@@ -142,15 +137,15 @@ class EmbeddedDispatcher:
         """Start waiting jobs for which there is a place, the urgent ones first."""
         busy = [job.queue for job in self._list_running()]
         for job in sorted(self._waiting.values(), key=lambda job: not job.urgent):
-            if job.queue in self._queues and busy.count(job.queue) < self._places[job.queue]:
+            if job.queue in self._queues and busy.count(job.queue) < self.places[job.queue]:
                 busy.append(job.queue)
                 del self._waiting[job.key]
                 self._start(job, tasks[job.task], stop)
 
     def _start(self, job: Job, task: Task, ending: Stop) -> None:
-        holder, stop = f"{self._process_lock.id}#{next(self._numbers)}", Stop(clock=self._clock)
+        holder, stop = f"{self.process_lock.id}#{next(self._numbers)}", Stop(clock=self.clock)
         call = Call(job.arguments, holder, stop, ending)
-        work = run_call(task, call, name=job.task, process_lock=self._process_lock)
+        work = run_call(task, call, name=job.task, process_lock=self.process_lock)
         running = asyncio.create_task(work)
         self._running[holder] = _RunningJob(job, stop, running)
         running.add_done_callback(lambda _: self._end(holder))
@@ -158,7 +153,7 @@ class EmbeddedDispatcher:
     def _end(self, holder: str) -> None:
         del self._running[holder]
         self._changed.set()
-        self._on_free()
+        self.on_free()
 
     async def _drain(self, stop: Stop, drain: timedelta) -> None:
         running = list(self._running.values())

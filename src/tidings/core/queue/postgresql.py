@@ -12,7 +12,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,29 +88,27 @@ _LIST_DOING = text("SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND
 _DELETE_JOBS = text("DELETE FROM procrastinate_jobs WHERE id = ANY(CAST(:jobs AS bigint[]))")
 
 
+@dataclass(slots=True, eq=False)
 class PostgresDispatcher:
-    """Jobs for all workers on one database. `places`: how many jobs of each queue this process does at once."""
+    """Jobs for all workers on one database."""
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        clock: Clock,
-        process_lock: ProcessLock,
-        places: Mapping[str, int],
-        release: str = "",
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._process_lock = process_lock
-        self._places = places
-        self._records = WorkerRecords(database, clock=clock, release=release)
-        # When this process last failed to reach the database, in monotonic seconds.
-        self._failed_at: float | None = None
-        # The workers of this process by their ids, with the jobs that each does.
-        self._running: dict[int, Collection[int]] = {}
-        # Jobs of this process that no task was doing at the last tick.
-        self._idle_jobs: frozenset[int] = frozenset()
+    database: Database
+    _: KW_ONLY
+    clock: Clock
+    process_lock: ProcessLock
+    # How many jobs of each queue this process does at once.
+    places: Mapping[str, int]
+    release: str = ""
+    _records: WorkerRecords = field(init=False)
+    # When this process last failed to reach the database, in monotonic seconds.
+    _failed_at: float | None = field(default=None, init=False)
+    # The workers of this process by their ids, with the jobs that each does.
+    _running: dict[int, Collection[int]] = field(default_factory=dict, init=False)
+    # Jobs of this process that no task was doing at the last tick.
+    _idle_jobs: frozenset[int] = field(default=frozenset(), init=False)
+
+    def __post_init__(self) -> None:
+        self._records = WorkerRecords(self.database, clock=self.clock, release=self.release)
 
     @property
     def is_shared(self) -> bool:
@@ -122,7 +120,7 @@ class PostgresDispatcher:
 
     @asynccontextmanager
     async def open_tick(self) -> AsyncIterator[AsyncConnection]:
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             await connection.execute(_LOCK_TICKS)
             yield connection
 
@@ -147,15 +145,15 @@ class PostgresDispatcher:
         job = _find_job(holder)
         if job is None:
             return False
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             return (await connection.execute(_ABORT, {"job": job})).scalar_one() is not None
 
     async def find_dead(self, holders: Collection[str]) -> frozenset[str]:
-        dead = {holder for holder in holders if self._process_lock.is_dead(holder)}
+        dead = {holder for holder in holders if self.process_lock.is_dead(holder)}
         elsewhere = {
             holder: job
             for holder in holders
-            if (job := _find_job(holder)) is not None and not self._process_lock.owns(holder) and holder not in dead
+            if (job := _find_job(holder)) is not None and not self.process_lock.owns(holder) and holder not in dead
         }
         if elsewhere:
             alive = await self._find_alive(set(elsewhere.values()))
@@ -165,7 +163,7 @@ class PostgresDispatcher:
     async def _find_alive(self, jobs: set[int]) -> set[int]:
         """Those of these jobs that a living worker does; all of them during the grace time after an outage."""
         try:
-            async with self._database.write() as connection:
+            async with self.database.write() as connection:
                 is_starting = (await connection.execute(_IS_STARTING, _AGES)).scalar_one()
                 alive = set((await connection.execute(_FIND_ALIVE, {**_AGES, "jobs": list(jobs)})).scalars())
         except SQLAlchemyError:
@@ -175,15 +173,15 @@ class PostgresDispatcher:
 
     def record_outage(self) -> None:
         """Record that the database could not be reached just now."""
-        self._failed_at = self._clock.monotonic()
+        self._failed_at = self.clock.monotonic()
 
     def _had_outage(self) -> bool:
         grace = GRACE_AFTER_OUTAGE.total_seconds()
-        return self._failed_at is not None and self._clock.monotonic() - self._failed_at < grace
+        return self._failed_at is not None and self.clock.monotonic() - self._failed_at < grace
 
     async def list_workers(self) -> Sequence[WorkerState]:
         found = await self._records.list_all()
-        beats = {row.id: row for row in await self._database.fetch(_LIST_BEATS, _AGES)}
+        beats = {row.id: row for row in await self.database.fetch(_LIST_BEATS, _AGES)}
         return [
             replace(each, seen_at=beat.last_heartbeat, dead=beat.dead)
             for each in found
@@ -193,13 +191,13 @@ class PostgresDispatcher:
     async def list_queues(self) -> Sequence[QueueState]:
         found = {
             row.queue_name: QueueState(row.queue_name, row.waiting, timedelta(seconds=float(row.oldest)))
-            for row in await self._database.fetch(_LIST_QUEUES)
+            for row in await self.database.fetch(_LIST_QUEUES)
         }
-        return [found.get(queue, QueueState(queue, 0, timedelta(0))) for queue in self._places]
+        return [found.get(queue, QueueState(queue, 0, timedelta(0))) for queue in self.places]
 
     async def tidy(self) -> None:
         """Remove workers and jobs of dead processes, and jobs of this one whose end could not be written."""
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             await connection.execute(_FORGET_JOBS, _AGES)
             await connection.execute(_FORGET_WORKERS, _AGES)
             if self._running:
@@ -219,12 +217,12 @@ class PostgresDispatcher:
         from tidings.core.queue.procrastinate_worker import QueueWorker
 
         return QueueWorker(
-            self._database,
+            self.database,
             {name: task for name, task in tasks.items() if find_queue(name) == queue},
             queue=queue,
-            places=self._places[queue],
-            clock=self._clock,
-            process_lock=self._process_lock,
+            places=self.places[queue],
+            clock=self.clock,
+            process_lock=self.process_lock,
             on_outage=self.record_outage,
             registered=self._registered,
         )
@@ -232,15 +230,15 @@ class PostgresDispatcher:
     @asynccontextmanager
     async def _registered(self, worker: int, queue: str, jobs: Collection[int]) -> AsyncIterator[None]:
         """This worker is in the table while the block runs. `jobs` are always those that it does now."""
-        process = f"{self._process_lock.id}@{worker}"
-        living = {row.id for row in await self._database.fetch(_LIST_BEATS, _AGES) if not row.forgotten}
+        process = f"{self.process_lock.id}@{worker}"
+        living = {row.id for row in await self.database.fetch(_LIST_BEATS, _AGES) if not row.forgotten}
 
         def is_dead(process: str) -> bool:
             return _find_worker(process) not in living
 
         self._running[worker] = jobs
         try:
-            places = self._places[queue]
+            places = self.places[queue]
             async with self._records.registered(process, queues=[queue], places=places, is_dead=is_dead):
                 yield
         finally:
