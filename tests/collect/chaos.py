@@ -70,13 +70,13 @@ class Unfenced(Writer):
         held = {
             each.note_id: SimpleNamespace(source_keyword="", refresh_every=None, comments=None) for each in collected
         }
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             step = Settling(
                 connection=connection,
-                database=self._database,
+                database=self.database,
                 execution=execution,
                 platform=platform,
-                at=self._clock.now(),
+                at=self.clock.now(),
                 of=CANDIDATES,
                 held=held,
             )

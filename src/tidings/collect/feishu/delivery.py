@@ -194,36 +194,35 @@ class BatchSender:
         return await self.client.create_records(self.table_id, rows, client_token=intent.client_token)
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class TableDelivery:
     """The delivery of one of our tables to the table `table_id` of the base.
 
     Methods raise FeishuError for errors that did not pass by themselves, and ExecutionLostError.
     """
 
-    def __init__(
-        self,
-        client: BitableClient,
-        store: MirrorStore,
-        *,
-        table_id: str,
-        clock: Clock,
-        prepared: set[str],
-        counts: RecordCounts,
-    ) -> None:
-        """`prepared` names the tables whose fields are known to be right. Deliveries share it."""
-        self._client = client
-        self._store = store
-        self._table_id = table_id
-        self._clock = clock
-        self._prepared = prepared
+    client: BitableClient
+    store: MirrorStore
+    table_id: str
+    clock: Clock
+    # The tables whose fields are known to be right. Deliveries share it.
+    prepared: set[str]
+    counts: RecordCounts
+    # A field was created again, so Feishu shows less than the store knows.
+    _is_outdated: bool = field(default=False, init=False)
+    # The outbox entries of this execution: above the first id, up to the second.
+    _after: int = field(default=0, init=False)
+    _newest: int = field(default=0, init=False)
+    _sender: BatchSender = field(init=False)
+
+    def __post_init__(self) -> None:
         self._sender = BatchSender(
-            client=client, store=store, table_id=table_id, counts=counts, check_fields=self._check_fields
+            client=self.client,
+            store=self.store,
+            table_id=self.table_id,
+            counts=self.counts,
+            check_fields=self._check_fields,
         )
-        # A field was created again, so Feishu shows less than the store knows.
-        self._is_outdated = False
-        # The outbox entries of this execution: above the first id, up to the second.
-        self._after = 0
-        self._newest = 0
 
     async def start_over(self, *, target: str, same_target: bool) -> None:
         """Read from Feishu which records exist, and drop everything else that we stored about them."""
@@ -231,10 +230,10 @@ class TableDelivery:
         async def read_records() -> bool:
             if same_target:
                 await self._settle_intent()
-            await self._store.check()
-            known = await self._store.list_records() if same_target else {}
-            found = [record async for record in self._client.list_records(self._table_id)]
-            await self._store.start_over(await self._choose_records(found, known=known), target=target)
+            await self.store.check()
+            known = await self.store.list_records() if same_target else {}
+            found = [record async for record in self.client.list_records(self.table_id)]
+            await self.store.start_over(await self._choose_records(found, known=known), target=target)
             return False
 
         await self._repeat(read_records, same_target=same_target)
@@ -245,7 +244,7 @@ class TableDelivery:
         With `since`, only rows that may have changed since then, and no deleted ones. Reads our own tables only, block
         by block, and sends no request.
         """
-        store = self._store
+        store = self.store
         async for rows in store.read_blocks(since=since):
             await store.check()
             contents = await store.render(rows)
@@ -262,8 +261,8 @@ class TableDelivery:
 
     async def deliver(self) -> None:
         """Deliver every change that is pending now."""
-        self._newest = await self._store.find_newest_entry()
-        if not self._newest and await self._store.find_intent() is None:
+        self._newest = await self.store.find_newest_entry()
+        if not self._newest and await self.store.find_intent() is None:
             return
         await self._repeat(self._deliver_page)
         await self._sender.finish()
@@ -272,9 +271,9 @@ class TableDelivery:
         """Deliver one page. Returns whether there may be more."""
         if self._is_outdated:
             await self.compare()
-            self._newest = await self._store.find_newest_entry()
+            self._newest = await self.store.find_newest_entry()
         await self._settle_intent()
-        changes, last = await self._store.take_page(after=self._after, newest=self._newest)
+        changes, last = await self.store.take_page(after=self._after, newest=self._newest)
         if not changes:
             return self._is_outdated
         await self._deliver_changes(changes)
@@ -286,10 +285,10 @@ class TableDelivery:
         taken = [change for change in changes if self._sender.is_open(WriteKind.CREATE) or not change.is_new]
         unsure = [change.key for change in taken if change.record_id is None or change.in_doubt]
         if unsure and (found := await self._find_records(unsure)):
-            await self._store.record_found(found)
+            await self.store.record_found(found)
             taken = [replace(change, record_id=found.get(change.key, change.record_id)) for change in taken]
         if delivered := [change for change in taken if change.is_delivered]:
-            await self._store.record_delivered(delivered)
+            await self.store.record_delivered(delivered)
         pending = [change for change in taken if not change.is_delivered]
         await self._sender.send(WriteKind.DELETE, [change for change in pending if change.content is None])
         known = [change for change in pending if change.content is not None and not change.is_new]
@@ -298,22 +297,22 @@ class TableDelivery:
 
     async def _settle_intent(self) -> None:
         """Find out whether a create without an answer succeeded, and complete it."""
-        intent = await self._store.find_intent()
+        intent = await self.store.find_intent()
         if intent is None:
             return
         found = await self._find_records(list(intent.rows))
         if len(found) == len(intent.rows):
-            await self._store.close_intent(found)
+            await self.store.close_intent(found)
             return
         created = await self._sender.repeat_create(intent)
         # The search may lag, and Feishu may have forgotten the client_token. So search for every row again, later.
-        await self._store.close_intent(created | found, in_doubt=list(intent.rows) if created or found else ())
+        await self.store.close_intent(created | found, in_doubt=list(intent.rows) if created or found else ())
 
     async def _find_records(self, keys: Sequence[RowKey]) -> dict[RowKey, str]:
         """The records of these rows, as far as they exist."""
-        await self._store.check()
-        found = await self._client.find_records(self._table_id, [key.text for key in keys])
-        return await self._choose_records(found, known=await self._store.list_records(keys))
+        await self.store.check()
+        found = await self.client.find_records(self.table_id, [key.text for key in keys])
+        return await self._choose_records(found, known=await self.store.list_records(keys))
 
     async def _choose_records(self, found: Sequence[FoundRecord], *, known: Mapping[str, RowKey]) -> dict[RowKey, str]:
         """One of our records for each key, preferably a known one. Deletes our duplicates.
@@ -323,7 +322,7 @@ class TableDelivery:
         chosen: dict[RowKey, str] = {}
         duplicates: list[tuple[RowKey, str]] = []
         for record in sorted(found, key=lambda record: record.record_id not in known):
-            is_ours = record.owner == self._store.owner or record.record_id in known
+            is_ours = record.owner == self.store.owner or record.record_id in known
             # A person may have overwritten the key of a known record.
             key = (known.get(record.record_id) or parse_key(record.key)) if is_ours else None
             if key is not None and chosen.setdefault(key, record.record_id) != record.record_id:
@@ -333,12 +332,12 @@ class TableDelivery:
         return chosen
 
     async def _delete_duplicates(self, duplicates: Sequence[tuple[RowKey, str]]) -> None:
-        await self._store.check({key for key, _ in duplicates})
+        await self.store.check({key for key, _ in duplicates})
         try:
-            await self._client.delete_records(self._table_id, [record_id for _, record_id in duplicates])
+            await self.client.delete_records(self.table_id, [record_id for _, record_id in duplicates])
         except FeishuError as error:
             raise (error.unsettle() if error.kind is FeishuErrorKind.MISSING_RECORD else error) from None
-        _log.warning("duplicates.removed", table=self._store.table_name, records=len(duplicates))
+        _log.warning("duplicates.removed", table=self.store.table_name, records=len(duplicates))
 
     async def _repeat(self, step: Callable[[], Awaitable[bool]], *, same_target: bool = True) -> None:
         """Repeat a step until it returns False. Errors that reading Feishu again solves repeat the step."""
@@ -353,22 +352,22 @@ class TableDelivery:
                     delay = next_delay(error, retry=retry) if error.kind in _REPEATED else None
                     if delay is None:
                         raise
-                    _log.info("delivery.repeated", table=self._store.table_name, reason=str(error))
+                    _log.info("delivery.repeated", table=self.store.table_name, reason=str(error))
                     if error.kind is FeishuErrorKind.MISSING_FIELD:
-                        self._prepared.discard(self._store.table_name)
-                    await self._clock.sleep(delay)
+                        self.prepared.discard(self.store.table_name)
+                    await self.clock.sleep(delay)
 
     async def _check_fields(self) -> None:
-        self._prepared.discard(self._store.table_name)
+        self.prepared.discard(self.store.table_name)
         await self._prepare_fields()
 
     async def _prepare_fields(self, *, same_target: bool = True) -> None:
         """Create missing fields. Raises FeishuError for a field of another type, and for a lost key field."""
-        if self._store.table_name not in self._prepared:
+        if self.store.table_name not in self.prepared:
             self._is_outdated |= await prepare_fields(
-                self._client, self._store, table_id=self._table_id, same_target=same_target
+                self.client, self.store, table_id=self.table_id, same_target=same_target
             )
-            self._prepared.add(self._store.table_name)
+            self.prepared.add(self.store.table_name)
 
 
 def _split_batches(changes: Sequence[RowChange]) -> Iterator[list[RowChange]]:

@@ -259,8 +259,8 @@ class FeishuMirror:
         """False if another process delivers the table to another target."""
         name = store.table_name
         delivery = TableDelivery(
-            self.client,
-            store,
+            client=self.client,
+            store=store,
             table_id=self._target.tables[name],
             clock=self.clock,
             prepared=self._prepared,

@@ -264,11 +264,9 @@ class MirrorStore:
     async def record_refused(self, change: RowChange, error: FeishuError) -> None:
         """Feishu refused this row. It is no longer pending until it changes, or a comparison finds it again."""
         reason = {"reason": str(error), "action": error.action, "failed_at": to_milliseconds(self._clock.now())}
-        statement = self._database.insert(mirror_failures).values(
-            table_name=self.table_name, **change.key._asdict(), **reason
-        )
+        row = {"table_name": self.table_name, **change.key._asdict()}
         async with self.guard() as connection:
-            await connection.execute(statement.on_conflict_do_update(index_elements=_ROW, set_=reason))
+            await self._database.store(connection, mirror_failures, key=row, values=reason)
             await self._remove_entries(connection, [change])
 
     async def open_intent(self, changes: Sequence[RowChange], *, client_token: str) -> CreateIntent:
@@ -276,9 +274,8 @@ class MirrorStore:
         rows = {change.key: change.content.fields for change in changes if change.content is not None}
         body = await asyncio.to_thread(json.dumps, [[*key, fields] for key, fields in rows.items()])
         new = {"client_token": client_token, "body": body, "created_at": to_milliseconds(self._clock.now())}
-        statement = self._database.insert(mirror_intents).values(table_name=self.table_name, **new)
         async with self.guard() as connection:
-            await connection.execute(statement.on_conflict_do_update(index_elements=["table_name"], set_=new))
+            await self._database.store(connection, mirror_intents, key={"table_name": self.table_name}, values=new)
         return CreateIntent(client_token, rows)
 
     async def find_intent(self) -> CreateIntent | None:

@@ -7,7 +7,7 @@ ExecutionLostError (core.executions). Changes that people request are in `correc
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -68,8 +68,6 @@ from tidings.core.executions import (
 )
 from tidings.core.logs.logger import get_logger
 
-_DEFAULT_LIMITS: Final = WriterLimits()
-_DEFAULT_RULES: Final = CookieRules()
 # Errors for values that no column takes. They are possible because a platform may be a third-party package.
 REFUSALS: Final = (DataError, IntegrityError, ProgrammingError, AttributeError, TypeError, ValueError)
 # Notes that become due again in one transaction, at most.
@@ -82,35 +80,32 @@ _COUNTED: Final = frozenset({SettledAction.RETRY, SettledAction.FAILED})
 _log = get_logger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class Writer:
-    """All writes to the tables of collect. `mirrored` names the tables that have a mirror. `reserved` names the
-    workflows that this installation drives itself; a name with a colon at its end reserves all that begin with it.
-    `pseudonyms` replaces the authors of notes before they are stored; None stores them as the platform gives them."""
+    """All writes to the tables of collect."""
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        executions: Executions,
-        clock: Clock,
-        limits: WriterLimits = _DEFAULT_LIMITS,
-        rules: CookieRules = _DEFAULT_RULES,
-        mirrored: Collection[str] = (),
-        reserved: Collection[str] = (),
-        pseudonyms: Pseudonyms | None = None,
-    ) -> None:
-        self._database = database
-        self._executions = executions
-        self._clock = clock
-        self._limits = limits
-        self._rules = rules
-        self.changes = ChangeLog(database, mirrored=mirrored)
-        self.corrections = CollectCorrections(database, clock=clock, changes=self.changes)
-        self._reserved = frozenset(reserved)
-        self._pseudonyms = pseudonyms
-        self.pauses = PlatformPauses(database, clock=clock)
-        # When it last looked for notes that are to be read again.
-        self._looked_at = datetime.min.replace(tzinfo=UTC)
+    database: Database
+    _: KW_ONLY
+    executions: Executions
+    clock: Clock
+    limits: WriterLimits = field(default_factory=WriterLimits)
+    rules: CookieRules = field(default_factory=CookieRules)
+    # The tables that have a mirror.
+    mirrored: Collection[str] = ()
+    # The workflows that this installation drives itself. A name with a colon at its end reserves all that begin so.
+    reserved: Collection[str] = ()
+    # Replaces the authors of notes before they are stored; None stores them as the platform gives them.
+    pseudonyms: Pseudonyms | None = None
+    changes: ChangeLog = field(init=False)
+    corrections: CollectCorrections = field(init=False)
+    pauses: PlatformPauses = field(init=False)
+    # When it last looked for notes that are to be read again.
+    _looked_at: datetime = field(default=datetime.min.replace(tzinfo=UTC), init=False)
+
+    def __post_init__(self) -> None:
+        self.changes = ChangeLog(self.database, mirrored=self.mirrored)
+        self.corrections = CollectCorrections(self.database, clock=self.clock, changes=self.changes)
+        self.pauses = PlatformPauses(self.database, clock=self.clock)
 
     async def acquire(
         self, workflow_name: str, *, remote: bool = False, idempotency_key: str | None = None
@@ -120,11 +115,11 @@ class Writer:
         `remote`: a client of the API drives the execution, so it survives this process. `idempotency_key`: repeating
         the request while the execution runs returns the same execution.
         """
-        check_workflow_name(workflow_name, reserved=self._reserved if remote else ())
+        check_workflow_name(workflow_name, reserved=self.reserved if remote else ())
         # The previous holder may have died with leased records.
         await self.recover()
         try:
-            execution = await self._executions.acquire(
+            execution = await self.executions.acquire(
                 workflow_name, kind=COLLECT, remote=remote, idempotency_key=idempotency_key
             )
         except AlreadyRunningError as error:
@@ -134,13 +129,13 @@ class Writer:
 
     async def resume(self, execution_id: str) -> Execution:
         """The running remote execution of this id."""
-        return await self._executions.resume(execution_id)
+        return await self.executions.resume(execution_id)
 
     async def heartbeat(self, execution: Execution) -> int:
         """Renew the execution and the locks of its records. Returns how many records it holds."""
-        at = self._clock.now()
-        async with self._executions.guard(execution) as connection:
-            await self._executions.count_items(connection, execution, processed=0, failed=0)
+        at = self.clock.now()
+        async with self.executions.guard(execution) as connection:
+            await self.executions.count_items(connection, execution, processed=0, failed=0)
             return await leases.renew_leases(connection, execution, at=at)
 
     async def add_candidates(
@@ -160,19 +155,19 @@ class Writer:
         recorded last. `platform`: where it was; a success ends the platform's pause, a block pauses it. Notes whose id
         cannot be a key are left out and logged.
         """
-        at, code = self._clock.now(), None if error is None else error.code
+        at, code = self.clock.now(), None if error is None else error.code
         found, new = len(new), [each for each in new if each.is_nameable]
         if found > len(new):
             _log.warning("candidates.left_out", count=found - len(new), execution=execution.public_id)
-        async with self._executions.guard(execution) as connection:
-            created = await leases.insert_candidates(connection, self._database, new, execution=execution, at=at)
+        async with self.executions.guard(execution) as connection:
+            created = await leases.insert_candidates(connection, self.database, new, execution=execution, at=at)
             if keyword_id is not None:
                 counts = {"found": len(new), "created": len(created)}
                 await record_search(connection, keyword_id, **counts, code=code, continued=continued, at=at)
             await self.count_uses(connection, uses, at=at)
             if platform is not None:
                 await self.pauses.judge_answer(connection, platform, error, at=at)
-            await self._executions.count_items(
+            await self.executions.count_items(
                 connection, execution, processed=len(created), failed=int(code is not None)
             )
             await self.changes.record(connection, candidates.name, created, at=at)
@@ -190,8 +185,8 @@ class Writer:
         A platform that is paused, or that has no cookie left for this execution, is skipped. A lease is never larger
         than cookies and pace allow within the time limit. After a pause it is one candidate: the probe.
         """
-        at = self._clock.now()
-        async with self._executions.guard_progress(execution) as (connection, progress):
+        at = self.clock.now()
+        async with self.executions.guard_progress(execution) as (connection, progress):
             await self._queue_refreshes(connection, at=at, unless_within=_LOOK_EVERY)
             leased = await self._lease_any(connection, execution, platform, limit=limit, progress=progress, at=at)
             if not leased and await self._queue_refreshes(connection, at=at):
@@ -216,7 +211,7 @@ class Writer:
     ) -> list[LeasedCandidate]:
         due = [platform] if platform is not None else await leases.find_due_platforms(connection, at=at)
         for name in (each for each in due if each not in progress.get("paused", ())):
-            most = await limit_batch(connection, name, limit=limit, limits=self._limits, at=at)
+            most = await limit_batch(connection, name, limit=limit, limits=self.limits, at=at)
             lease = partial(leases.lease_records, connection, CANDIDATES, execution, platform=name, at=at)
             rows = await lease(limit=most, also_paused=False)
             is_probe = not rows and await self.pauses.is_over(connection, name, at=at)
@@ -249,18 +244,18 @@ class Writer:
 
     async def _settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
         collected, failures = split_results(results)
-        if self._pseudonyms is not None:
-            collected = [replace(each, note=self._pseudonyms.hide_author(each.note)) for each in collected]
-        at = self._clock.now()
-        async with self._executions.guard_progress(execution) as (connection, progress):
+        if self.pseudonyms is not None:
+            collected = [replace(each, note=self.pseudonyms.hide_author(each.note)) for each in collected]
+        at = self.clock.now()
+        async with self.executions.guard_progress(execution) as (connection, progress):
             note_ids = {each.note_id for each in results}
             step = await leases.begin_settling(
-                connection, self._database, execution, platform=platform, ids=note_ids, at=at
+                connection, self.database, execution, platform=platform, ids=note_ids, at=at
             )
             verdict = judge_batch(step, collected, failures, progress=progress)
             settled = [
                 *await write_collected(step, collected),
-                *await write_failed(step, failures, limits=self._limits, outages=verdict.outages),
+                *await write_failed(step, failures, limits=self.limits, outages=verdict.outages),
             ]
             mine = [each for each in results if each.note_id in step.held]
             paused = set(progress.get("paused", ()))
@@ -278,7 +273,7 @@ class Writer:
             processed = sum(each.action in _WRITTEN and each.note_id in step.held for each in settled)
             failed = sum(each.action in _COUNTED for each in settled)
             new = None if after == progress else after
-            await self._executions.count_items(connection, execution, processed=processed, failed=failed, progress=new)
+            await self.executions.count_items(connection, execution, processed=processed, failed=failed, progress=new)
             await count_tries(connection, platform, [find_error(each) for each in mine])
             await count_minute(connection, at=at, succeeded=processed, failed=failed + len(verdict.outages))
         log_settled("candidates.settled", step, (each.action for each in settled))
@@ -286,8 +281,8 @@ class Writer:
 
     async def count_cookie_uses(self, execution: Execution, uses: Sequence[CookieUse]) -> None:
         """Record cookie uses that no other call reports: those of repeated requests."""
-        async with self._executions.guard(execution) as connection:
-            await self.count_uses(connection, uses, at=self._clock.now())
+        async with self.executions.guard(execution) as connection:
+            await self.count_uses(connection, uses, at=self.clock.now())
 
     async def finish(
         self,
@@ -298,7 +293,7 @@ class Writer:
     ) -> Finished:
         """End the execution and release what it still holds, uncounted. Without a status it ends as `partial` if
         something failed, else as `succeeded`."""
-        at, count = self._clock.now(), 0
+        at, count = self.clock.now(), 0
 
         async def release(connection: AsyncConnection) -> None:
             nonlocal count
@@ -308,11 +303,11 @@ class Writer:
             await fold_counts(connection)
 
         if status is None:
-            before = await self._executions.find(execution.public_id)
+            before = await self.executions.find(execution.public_id)
             has_failed = before is not None and before.items_failed
             status = ExecutionStatus.PARTIAL if has_failed else ExecutionStatus.SUCCEEDED
-        await self._executions.finish(execution, status, processed=None, failed=None, result=result, also=release)
-        record = await self._executions.find(execution.public_id)
+        await self.executions.finish(execution, status, processed=None, failed=None, result=result, also=release)
+        record = await self.executions.find(execution.public_id)
         processed, failed = (0, 0) if record is None else (record.items_processed, record.items_failed)
         _log.info(
             "workflow.finished",
@@ -330,7 +325,7 @@ class Writer:
         try:
             return await self.finish(await self.resume(execution_id), status=status)
         except ExecutionLostError:
-            ended = await self._executions.find_finished(execution_id)
+            ended = await self.executions.find_finished(execution_id)
             if ended is None:
                 raise
         return Finished(ended.workflow_name, ended.status, ended.items_processed, ended.items_failed, 0)
@@ -340,15 +335,15 @@ class Writer:
 
         Safe at any time and for every caller."""
         # Announce resumes its own executions.
-        ended = await self._executions.recover(kinds=(COLLECT, MIRROR))
-        at = self._clock.now()
-        async with self._database.write() as connection:
-            clamped = await clamp_future_times(connection, at=at, limits=self._limits)
-            clamped += await clamp_future_states(connection, at=at, rules=self._rules)
+        ended = await self.executions.recover(kinds=(COLLECT, MIRROR))
+        at = self.clock.now()
+        async with self.database.write() as connection:
+            clamped = await clamp_future_times(connection, at=at, limits=self.limits)
+            clamped += await clamp_future_states(connection, at=at, rules=self.rules)
             clamped += await self.pauses.clamp_future(connection, at=at)
             freed = {}
             for of in LEASED_TABLES:
-                freed[of.table.name] = await take_back_records(connection, of, at=at, limits=self._limits)
+                freed[of.table.name] = await take_back_records(connection, of, at=at, limits=self.limits)
             await count_minute(connection, at=at, succeeded=0, failed=len(freed[candidates.name]))
             for table_name, records in freed.items():
                 await self.changes.record(connection, table_name, [key for key, _ in records], at=at)
@@ -363,8 +358,8 @@ class Writer:
     async def find_due_platforms(self) -> list[str]:
         """The platforms with due candidates or comments that are not paused, the longest waiting first. Notes that are
         to be read again become due here."""
-        at, paused = self._clock.now(), await self.pauses.list_names()
-        async with self._database.write() as connection:
+        at, paused = self.clock.now(), await self.pauses.list_names()
+        async with self.database.write() as connection:
             await self._queue_refreshes(connection, at=at)
             due = [
                 name
@@ -395,4 +390,4 @@ class Writer:
         outcomes = defaultdict(list)
         for use in uses:
             outcomes[use.cookie_name].append(judge_code(use.code, captcha=use.captcha))
-        await record_outcomes(connection, outcomes, at, rules=self._rules)
+        await record_outcomes(connection, outcomes, at, rules=self.rules)

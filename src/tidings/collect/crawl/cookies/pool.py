@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -30,9 +30,6 @@ from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 
-_DEFAULT_RULES: Final = CookieRules()
-_PATIENCE: Final = timedelta(seconds=5)
-_REREAD_AFTER: Final = timedelta(seconds=1)
 # Seconds between two tries for a cookie that another process holds, because no signal reports its release.
 _ASK_AGAIN: Final = 0.05
 # Connections kept free for reading while leases hold the others.
@@ -53,6 +50,7 @@ class LeasedCookie:
     is_unused: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class CookiePool:
     """Leases the cookies of all platforms.
 
@@ -60,36 +58,31 @@ class CookiePool:
     least used. The redactor learns every cookie before it is leased.
     """
 
-    def __init__(
-        self,
-        database: ReadableDatabase,
-        *,
-        keys: KeyRing,
-        clock: Clock,
-        redactor: Redactor,
-        rules: CookieRules = _DEFAULT_RULES,
-        patience: timedelta = _PATIENCE,
-        reread_after: timedelta = _REREAD_AFTER,
-    ) -> None:
-        self._database = database
-        self._keys = keys
-        self._clock = clock
-        self._redactor = redactor
-        self._rules = rules
-        self._patience = patience
-        self._reread_after = reread_after
-        self._cookies: list[Cookie] = []
-        self._usage: dict[str, CookieUsage] = {}
-        self._reads = 0
-        self._read_at = 0.0
-        self._reading = asyncio.Lock()
-        self._held: set[str] = set()
-        self._held_elsewhere: dict[str, float] = {}
-        self._freed = asyncio.Event()
-        self._places = asyncio.Semaphore(max(1, database.most_readers - _SPARE))
-        self._opened: dict[bytes, Secret] = {}
-        self._unreadable: set[bytes] = set()
-        self._broken: set[str] = set()
+    database: ReadableDatabase
+    _: KW_ONLY
+    keys: KeyRing
+    clock: Clock
+    redactor: Redactor
+    rules: CookieRules = field(default_factory=CookieRules)
+    # How long a lease waits while all usable cookies are busy.
+    patience: timedelta = timedelta(seconds=5)
+    # The table is read again after this time.
+    reread_after: timedelta = timedelta(seconds=1)
+    _cookies: list[Cookie] = field(default_factory=list, init=False)
+    _usage: dict[str, CookieUsage] = field(default_factory=dict, init=False)
+    _reads: int = field(default=0, init=False)
+    _read_at: float = field(default=0.0, init=False)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _held: set[str] = field(default_factory=set, init=False)
+    _held_elsewhere: dict[str, float] = field(default_factory=dict, init=False)
+    _freed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _places: asyncio.Semaphore = field(init=False)
+    _opened: dict[bytes, Secret] = field(default_factory=dict, init=False, repr=False)
+    _unreadable: set[bytes] = field(default_factory=set, init=False)
+    _broken: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._places = asyncio.Semaphore(max(1, self.database.most_readers - _SPARE))
 
     @asynccontextmanager
     async def lease(self, platform: str, *, exclude: Collection[str] = ()) -> AsyncIterator[LeasedCookie]:
@@ -113,21 +106,21 @@ class CookiePool:
                 if leased.is_unused:
                     self._usage[cookie.name].take_back()
                 else:
-                    self._usage[cookie.name].record(outcome, at=self._clock.now())
+                    self._usage[cookie.name].record(outcome, at=self.clock.now())
 
     async def open_named(self, name: str) -> tuple[Cookie, Secret] | None:
         """A cookie of any status and its value; None if there is none of this name. Raises KeyRingError."""
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             found = next((cookie for cookie in await read_cookies(connection) if cookie.name == name), None)
         if found is None:
             return None
-        secret = open_cookie(found, keys=self._keys)
-        self._redactor.add(secret)
+        secret = open_cookie(found, keys=self.keys)
+        self.redactor.add(secret)
         return found, secret
 
     async def _take(self, platform: str, *, exclude: Collection[str], stack: AsyncExitStack) -> tuple[Cookie, Secret]:
         try:
-            async with asyncio.timeout(self._patience.total_seconds()) as limit:
+            async with asyncio.timeout(self.patience.total_seconds()) as limit:
                 return await self._wait_for_one(platform, exclude=exclude, stack=stack)
         except TimeoutError:
             if not limit.expired():
@@ -157,7 +150,7 @@ class CookiePool:
 
     def _choose(self, platform: str, *, exclude: Collection[str]) -> Cookie | None:
         """The best free cookie that can be used. Sorting first keeps the costly check to as few cookies as possible."""
-        now, instant = self._clock.now(), asyncio.get_running_loop().time()
+        now, instant = self.clock.now(), asyncio.get_running_loop().time()
         self._held_elsewhere = {name: until for name, until in self._held_elsewhere.items() if until > instant}
         free = [
             cookie
@@ -176,7 +169,7 @@ class CookiePool:
 
     def _find_obstacle(self, cookie: Cookie, *, exclude: Collection[str]) -> str | None:
         """Why a cookie cannot be used, in one or two words; None if it can."""
-        now, usage = self._clock.now(), self._usage[cookie.name]
+        now, usage = self.clock.now(), self._usage[cookie.name]
         if cookie.name in exclude:
             return "excluded"
         for status in (settle_state(cookie.state, at=now).status, usage.find_status(at=now)):
@@ -194,7 +187,7 @@ class CookiePool:
 
     async def _wait(self, freed: asyncio.Event) -> None:
         """Wait until this process releases a cookie, or until it is time to ask other processes or the table again."""
-        longest = _ASK_AGAIN if self._held_elsewhere else max(_ASK_AGAIN, self._reread_after.total_seconds())
+        longest = _ASK_AGAIN if self._held_elsewhere else max(_ASK_AGAIN, self.reread_after.total_seconds())
         try:
             async with asyncio.timeout(longest):
                 await freed.wait()
@@ -211,7 +204,7 @@ class CookiePool:
                 self._held_elsewhere[cookie.name] = asyncio.get_running_loop().time() + _ASK_AGAIN
                 return False
             self._held_elsewhere.pop(cookie.name, None)
-            self._usage[cookie.name].count(at=self._clock.now())
+            self._usage[cookie.name].count(at=self.clock.now())
             stack.push_async_exit(attempt.pop_all())
             return True
 
@@ -223,12 +216,12 @@ class CookiePool:
     @asynccontextmanager
     async def _lock(self, name: str) -> AsyncIterator[bool]:
         """Yields whether this process holds the cookie's lock. If so, no other process gets it during the block."""
-        if self._database.dialect == "sqlite":
+        if self.database.dialect == "sqlite":
             yield True
             return
         taken, failure = False, None
         try:
-            async with self._places, self._database.read() as connection:
+            async with self._places, self.database.read() as connection:
                 statement = select(func.pg_try_advisory_xact_lock(number_lock(f"lease:{name}")))
                 taken = bool((await connection.execute(statement)).scalar_one())
                 try:
@@ -249,37 +242,37 @@ class CookiePool:
         if secret := self._opened.get(cookie.ciphertext):
             return secret
         try:
-            secret = open_cookie(cookie, keys=self._keys)
+            secret = open_cookie(cookie, keys=self.keys)
         except KeyRingError as error:
             self._unreadable.add(cookie.ciphertext)
             log.error("cookie.unreadable", cookie_name=cookie.name, reason=str(error))
             return None
-        self._redactor.add(secret)
+        self.redactor.add(secret)
         self._opened[cookie.ciphertext] = secret
         return secret
 
     def _is_stale(self) -> bool:
-        age = self._clock.monotonic() - self._read_at
-        return self._reads == 0 or age >= self._reread_after.total_seconds()
+        age = self.clock.monotonic() - self._read_at
+        return self._reads == 0 or age >= self.reread_after.total_seconds()
 
     async def _read(self, *, after: int) -> None:
         """Read the table, unless another task has read it since read number `after`."""
         async with self._reading:
             if self._reads > after:
                 return
-            async with self._database.read() as connection:
+            async with self.database.read() as connection:
                 self._cookies = await read_cookies(connection)
             self._log_broken()
-            now = self._clock.now()
+            now = self.clock.now()
             for cookie in self._cookies:
-                usage = self._usage.setdefault(cookie.name, CookieUsage.begin(cookie, at=now, rules=self._rules))
+                usage = self._usage.setdefault(cookie.name, CookieUsage.begin(cookie, at=now, rules=self.rules))
                 if cookie.name not in self._broken:
                     usage.read(cookie, at=now)
             stored = {cookie.ciphertext for cookie in self._cookies}
             self._opened = {blob: secret for blob, secret in self._opened.items() if blob in stored}
             self._unreadable &= stored
             self._reads += 1
-            self._read_at = self._clock.monotonic()
+            self._read_at = self.clock.monotonic()
 
     def _log_broken(self) -> None:
         """Log each broken row once."""

@@ -48,27 +48,21 @@ class TurnTrace:
 current_turns: ContextVar[TurnTrace | None] = ContextVar("current_turns", default=None)
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class LocalPace:
     """The queues of one process. `Pacing` states the contract."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        platform_interval: timedelta = DEFAULT_PLATFORM_INTERVAL,
-        cookie_interval: timedelta = DEFAULT_COOKIE_INTERVAL,
-        turns: SharedTurns | None = None,
-    ) -> None:
-        self._clock = clock
-        self._turns = turns
-        self._platform_interval = platform_interval
-        self._cookie_interval = cookie_interval
-        self._queues: dict[tuple[str, str], _Queue] = {}
+    clock: Clock
+    platform_interval: timedelta = DEFAULT_PLATFORM_INTERVAL
+    cookie_interval: timedelta = DEFAULT_COOKIE_INTERVAL
+    # The turns that all processes share; None where there is only one.
+    turns: SharedTurns | None = None
+    _queues: dict[tuple[str, str], _Queue] = field(default_factory=dict, init=False)
 
     async def wait_turn(self, target: str, *, cookie: Secret | None = None, least: timedelta = timedelta(0)) -> None:
         trace = current_turns.get() or TurnTrace()
         trace.is_waiting = True
-        await self._wait_for_queues(target, cookie, interval=max(self._platform_interval, least))
+        await self._wait_for_queues(target, cookie, interval=max(self.platform_interval, least))
         trace.is_waiting = False
         trace.taken += 1
 
@@ -84,23 +78,23 @@ class LocalPace:
                 await self._wait_until(queue.next_at)
                 async with self._share_cookie(cookie.fingerprint):
                     await self._wait_in(target, interval)
-                queue.next_at = self._clock.monotonic() + self._cookie_interval.total_seconds()
+                queue.next_at = self.clock.monotonic() + self.cookie_interval.total_seconds()
         finally:
             queue.waiting -= 1
 
     @asynccontextmanager
     async def _share_cookie(self, cookie: str) -> AsyncIterator[None]:
         """No other process sends this cookie during the block and, if the block succeeds, for the interval after it."""
-        if self._turns is None or not self._cookie_interval:
+        if self.turns is None or not self.cookie_interval:
             yield
             return
-        await self._turns.take_cookie(cookie)
+        await self.turns.take_cookie(cookie)
         interval = timedelta(0)
         try:
             yield
-            interval = self._cookie_interval
+            interval = self.cookie_interval
         finally:
-            self._turns.end_cookie(cookie, interval)
+            self.turns.end_cookie(cookie, interval)
 
     async def _wait_in(self, target: str, interval: timedelta) -> None:
         queue = self._find_queue(target, "")
@@ -108,15 +102,15 @@ class LocalPace:
         try:
             async with queue.turn:
                 await self._wait_until(queue.next_at)
-                if self._turns is not None:
-                    await self._turns.take(target, interval)
-                queue.next_at = self._clock.monotonic() + interval.total_seconds()
+                if self.turns is not None:
+                    await self.turns.take(target, interval)
+                queue.next_at = self.clock.monotonic() + interval.total_seconds()
         finally:
             queue.waiting -= 1
 
     async def _wait_until(self, due_at: float) -> None:
-        while (left := due_at - self._clock.monotonic()) > 0:
-            await self._clock.sleep(timedelta(seconds=left, microseconds=1))
+        while (left := due_at - self.clock.monotonic()) > 0:
+            await self.clock.sleep(timedelta(seconds=left, microseconds=1))
 
     def _find_queue(self, target: str, cookie: str) -> _Queue:
         key = (target, cookie)
@@ -129,5 +123,5 @@ class LocalPace:
         """Delete unused queues: the open web has too many hosts to keep them all."""
         if len(self._queues) < _MOST_QUEUES:
             return
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         self._queues = {key: queue for key, queue in self._queues.items() if queue.waiting or queue.next_at > now}
