@@ -3,7 +3,6 @@
 The crawl API cannot write. It reports the cookie and the error of each request, and the writer records them here.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
@@ -32,8 +31,10 @@ from tidings.collect.crawl.cookies.table import (
     read_cookies,
     seal_cookie,
 )
+from tidings.collect.crawl.platforms.protocol import PLATFORM_NAME
 from tidings.collect.pasted_cookie import CookieError, check_agent, read_pasted
 from tidings.collect.write.recovery import update_free
+from tidings.collect.write.values import COOKIE_NAME
 from tidings.core.clock import CLOCK_TOLERANCE, Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
@@ -45,9 +46,6 @@ DEFAULT_PRIORITY: Final = 0
 # Five keywords with two pages each hour are 240 uses, which leaves as many for notes.
 DEFAULT_DAILY_LIMIT: Final = 500
 
-# Answers and logs show the name, so a cookie's value must not match.
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_PLATFORM: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _MOST: Final = 1_000_000
 
 _UNREADABLE: Final = CookieStatus.UNREADABLE
@@ -100,9 +98,9 @@ def make_cookie(
 ) -> NewCookie:
     """Check and build a cookie. `secret` is a Cookie header, a cookies.txt file, or a request copied as cURL, whose
     User-Agent is kept unless another is given. Raises CookieError."""
-    if not _NAME.fullmatch(name):
+    if not COOKIE_NAME.fullmatch(name):
         raise CookieError("the name must have 1 to 64 letters, digits, dots, dashes or underscores")
-    if not _PLATFORM.fullmatch(platform):
+    if not PLATFORM_NAME.fullmatch(platform):
         raise CookieError("the platform must be a name such as bilibili")
     _check_numbers(priority, daily_limit)
     pasted = read_pasted(secret, platform=platform)

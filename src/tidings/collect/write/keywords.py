@@ -112,18 +112,11 @@ class Keywords:
                 await connection.execute(update(watched_keywords).filter_by(**found).values(values))
             if refresh is not None:
                 await _replan_notes(connection, platform, asked, plan=refresh, at=now)
-            if comments is not None:
-                await self._want_comments(connection, platform, asked, wanted=comments, at=now)
+            if comments == 0:
+                await end_threads_of(connection, **found, at=now)
+            elif comments is not None:
+                await begin_threads_of(connection, self.database, **found, wanted=comments, at=now)
         return new
-
-    async def _want_comments(
-        self, connection: AsyncConnection, platform: str, keyword: str, *, wanted: int, at: datetime
-    ) -> None:
-        if wanted == 0:
-            await end_threads_of(connection, platform=platform, keyword=keyword, at=at)
-        else:
-            of = {"platform": platform, "keyword": keyword}
-            await begin_threads_of(connection, self.database, **of, wanted=wanted, at=at)
 
     async def remove(self, platform: str, keyword: str) -> bool:
         """Stop watching a keyword; its candidates stay. Returns False if it is not watched."""

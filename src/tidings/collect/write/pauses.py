@@ -19,7 +19,7 @@ from tidings.collect.tables import platform_pauses
 from tidings.collect.write.batches import BatchProgress, find_cause, is_answer
 from tidings.collect.write.leases import Settling
 from tidings.collect.write.recovery import update_free
-from tidings.collect.write.values import Collected, CookieUse, Failed, make_storable
+from tidings.collect.write.values import LONGEST_ERROR, Collected, CookieUse, Failed, make_storable
 from tidings.core.backoff import Backoff
 from tidings.core.clock import CLOCK_TOLERANCE, Clock, to_milliseconds
 from tidings.core.db.database import Database
@@ -27,7 +27,6 @@ from tidings.core.logs.logger import get_logger
 
 PAUSES: Final = Backoff([timedelta(minutes=minutes) for minutes in (1, 5, 15, 60)])
 LONGEST_PAUSE: Final = max(*PAUSES.waits, LONGEST_RETRY_AFTER)
-_LONGEST_MESSAGE: Final = 500
 
 _log = get_logger(__name__)
 
@@ -173,7 +172,7 @@ class PlatformPauses:
         wait = min(wait, LONGEST_PAUSE)
         values = {
             "cause": cause.value,
-            "message": make_storable(error.message or error.code.value)[:_LONGEST_MESSAGE],
+            "message": make_storable(error.message or error.code.value)[:LONGEST_ERROR],
             "failures": failures,
             "paused_until": to_milliseconds(at + wait),
             "probed_at": None,

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.envelope import ErrorInfo, make_error
 from tidings.collect.errors import RULES, Action, ErrorCode
+from tidings.collect.status.queries import count_minutes
 from tidings.collect.tables import CandidateStatus, candidates
 from tidings.collect.write.comments.threads import begin_threads
 from tidings.collect.write.keywords import read_plan
@@ -35,8 +36,6 @@ from tidings.core.db.direct_statement import DirectStatement, among, bind_texts
 from tidings.core.logs.logger import get_logger
 
 _log = get_logger(__name__)
-
-_MINUTE: Final = 60_000
 
 _set_collected = DirectStatement(
     update(candidates)
@@ -108,7 +107,7 @@ async def write_failed(
 async def count_minute(connection: AsyncConnection, *, at: datetime, succeeded: int, failed: int) -> None:
     """Add to the statistics of this minute, which the success rate is computed from."""
     if succeeded or failed:
-        values = {"minute": to_milliseconds(at) // _MINUTE, "succeeded": succeeded, "failed": failed}
+        values = {"minute": count_minutes(at), "succeeded": succeeded, "failed": failed}
         await _COUNT_MINUTE.run(connection, values)
 
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from tidings.collect.crawl.envelope import ErrorInfo
+from tidings.collect.crawl.platforms.protocol import PLATFORM_NAME
 from tidings.collect.errors import BACKOFF, LONGEST_RETRY_AFTER, RULES, Action, ErrorCode
 from tidings.collect.notes import Note
 from tidings.collect.tables import MIRROR, OTHER_WORKFLOWS, CandidateStatus, StageStatus
@@ -25,9 +26,8 @@ LONGEST_NOTE_ID: Final = 256
 LONGEST_ERROR: Final = 500
 
 _WORKFLOW_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,99}")
-_PLATFORM: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-# The pattern of a cookie's name; a cookie's value never matches it.
-_COOKIE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# The pattern of a cookie's name. Answers and logs show the name, so a cookie's value must not match.
+COOKIE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class NewCandidate:
     def is_nameable(self) -> bool:
         """Whether platform and note id can be a key of the table."""
         is_id = 0 < len(self.note_id) <= LONGEST_NOTE_ID and self.note_id == make_storable(self.note_id)
-        return is_id and _PLATFORM.fullmatch(self.platform) is not None
+        return is_id and PLATFORM_NAME.fullmatch(self.platform) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ def write_meta(execution: Execution | None, *, cookie_used: str | None = None) -
     meta = {"request_id": current_request_id() or NO_REQUEST}
     if execution is not None:
         meta["execution_id"] = execution.public_id
-    is_name = cookie_used is not None and _COOKIE_NAME.fullmatch(cookie_used)
+    is_name = cookie_used is not None and COOKIE_NAME.fullmatch(cookie_used)
     return json.dumps(meta | {"cookie_used": cookie_used} if is_name else meta)
 
 

@@ -19,6 +19,7 @@ from tidings.core.secrets.secret import Secret
 DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
 DEFAULT_SEARCH_LIMIT: Final = timedelta(seconds=30)
 LONGEST_KEYWORD: Final = 200
+PLATFORM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 _PERIOD: Final = re.compile(r"(?<!\S)(since|until):(\d{4}-\d\d-\d\d)(?!\S)")
 _AUTHOR: Final = re.compile(r"author:([0-9A-Za-z]{1,64})")

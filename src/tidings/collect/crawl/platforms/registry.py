@@ -2,14 +2,13 @@
 `tidings.platforms`). A platform is imported when it is first used, so unused ones cost nothing.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from tidings.collect.crawl.platforms.protocol import Platform, PlatformTools
+from tidings.collect.crawl.platforms.protocol import PLATFORM_NAME, Platform, PlatformTools
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.logs.logger import get_logger
 
@@ -20,8 +19,6 @@ BUILT_IN: Final = {
     "xiaohongshu": "tidings.collect.crawl.platforms.xiaohongshu:Xiaohongshu",
     "web": "tidings.collect.crawl.platforms.open_web.web:Web",
 }
-
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 _log = get_logger(__name__)
 
@@ -83,7 +80,7 @@ def _list_offered() -> dict[str, EntryPoint]:
     """The platforms of packages. A name in use is refused, because a platform gets the cookies of its name."""
     offered: dict[str, EntryPoint] = {}
     for entry in entry_points(group=GROUP):
-        if not _NAME.fullmatch(entry.name) or entry.name in BUILT_IN or entry.name in offered:
+        if not PLATFORM_NAME.fullmatch(entry.name) or entry.name in BUILT_IN or entry.name in offered:
             _log.warning("platform.refused", platform=entry.name[:64], package=_name_package(entry))
         else:
             offered[entry.name] = entry

@@ -40,7 +40,7 @@ async def begin_threads_of(
 ) -> None:
     """Read the comments of all notes that this keyword has found, unless at least as many were read before."""
     beginning = _describe_beginning(at)
-    values = {name: _write_literal(value) for name, value in beginning.items()}
+    values = {name: literal(value) for name, value in beginning.items()}
     found = select(
         candidates.c.platform,
         candidates.c.note_id,
@@ -101,7 +101,3 @@ def _describe_beginning(at: datetime) -> dict[str, Any]:
         "due_at": now,
         "updated_at": now,
     }
-
-
-def _write_literal(value: str | int) -> Any:
-    return literal(value)
