@@ -96,10 +96,8 @@ def build_mirror(
     executions = Executions(database, clock=used, process_lock=ProcessLock(folder), silent_for=silent_for)
     writer = Writer(database, executions=executions, clock=used, mirrored=target.tables)
     requests = FeishuRequests(
-        database,
         writer=writer,
         keywords=Keywords(database, clock=used),
-        clock=used,
         check=lambda _platform, _keyword, _comments: None,
     )
     return FeishuMirror(

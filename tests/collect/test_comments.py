@@ -21,10 +21,10 @@ from tidings.collect.run.report import CollectReport
 from tidings.collect.tables import comment_threads, comments
 from tidings.collect.write.comments.stage import WAITS, CommentStage, ReadComments
 from tidings.collect.write.keywords import Keywords, RefreshPlan
-from tidings.collect.write.values import Failed, StageAction, WriterLimits
+from tidings.collect.write.values import Failed, StageAction
 from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
-from tidings.core.executions import ExecutionLostError, Executions
+from tidings.core.executions import ExecutionLostError
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
 from tidings.sandbox.media.comments import list_comments
@@ -233,8 +233,8 @@ async def test_a_deleted_note_takes_its_comments_along(stage: tuple[RunnerStage,
 
 
 @pytest.fixture
-def comment_stage(database: Database, writer: Writer, executions: Executions, clock: FakeClock) -> CommentStage:
-    return CommentStage(database, writer, executions=executions, clock=clock, limits=WriterLimits(), pseudonyms=None)
+def comment_stage(writer: Writer) -> CommentStage:
+    return CommentStage(writer, None)
 
 
 def make_page(*names: str, note_id: str = "n1", cursor: str | None = None, text: str = "x") -> ReadComments:

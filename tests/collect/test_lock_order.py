@@ -17,10 +17,10 @@ from tidings.collect.tables import candidates, comment_threads, platform_pauses,
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.collect.write.keywords import Keywords, RefreshPlan
 from tidings.collect.write.next_stage import NextStage, SourceResult
-from tidings.collect.write.values import Collected, CookieUse, WriterLimits
+from tidings.collect.write.values import Collected, CookieUse
 from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
-from tidings.core.executions import Execution, Executions
+from tidings.core.executions import Execution
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.secret import Secret
 
@@ -139,10 +139,10 @@ async def find_source_values(writer: Writer, execution: Execution, database: Dat
 
 @pytest.mark.parametrize("ending", ["settle", "heartbeat", "finish"])
 async def test_notes_that_changed_and_the_next_stage_that_works_on_them_wait_for_each_other(
-    writer: Writer, executions: Executions, database: Database, clock: FakeClock, ending: str
+    writer: Writer, database: Database, clock: FakeClock, ending: str
 ) -> None:
     """C4, C29, C32: one execution writes second versions while another settles, renews or returns the first ones."""
-    stage = NextStage(writer, executions=executions, clock=clock, limits=WriterLimits())
+    stage = NextStage(writer)
     await Keywords(database, clock=clock).add(PLATFORM, "tea", refresh=RefreshPlan(DAY, 3 * DAY))
     collecting, further = await begin(writer, "collecting"), await begin(writer, "further")
     for name in ("c", "b", "a"):

@@ -10,17 +10,17 @@ from tests.fakes import FakeClock
 from tidings.collect.crawl.envelope import make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.write.next_stage import NextStage, SourceResult
-from tidings.collect.write.values import StageAction, WriterLimits
+from tidings.collect.write.values import StageAction
 from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
-from tidings.core.executions import ExecutionLostError, Executions
+from tidings.core.executions import ExecutionLostError
 
 WEIBO = "weibo"
 
 
 @pytest.fixture
-def stage(writer: Writer, executions: Executions, clock: FakeClock) -> NextStage:
-    return NextStage(writer, executions=executions, clock=clock, limits=WriterLimits())
+def stage(writer: Writer) -> NextStage:
+    return NextStage(writer)
 
 
 async def fill(writer: Writer, *names: str, platform: str = WEIBO) -> None:

@@ -76,7 +76,6 @@ def make_own_runner(stage: RunnerStage, platform: OddPlatform, clock: StageClock
         writer=stage.writer,
         comments=stage.installation.collect.comments,
         keywords=stage.keywords,
-        executions=stage.executions,
     )
 
 

@@ -83,14 +83,7 @@ class CollectInstallation:
 
     @cached_property
     def comments(self) -> CommentStage:
-        return CommentStage(
-            self._opened.database,
-            self.writer,
-            executions=self._opened.executions,
-            clock=self._opened.clock,
-            limits=self._writer_limits,
-            pseudonyms=self._make_pseudonyms(PseudonymUse.COMMENTS, PseudonymUse.ON),
-        )
+        return CommentStage(self.writer, self._make_pseudonyms(PseudonymUse.COMMENTS, PseudonymUse.ON))
 
     @cached_property
     def status(self) -> CollectStatusReader:
@@ -106,9 +99,7 @@ class CollectInstallation:
 
     @cached_property
     def next_stage(self) -> NextStage:
-        return NextStage(
-            self.writer, executions=self._opened.executions, clock=self._opened.clock, limits=self._writer_limits
-        )
+        return NextStage(self.writer)
 
     @property
     def _writer_limits(self) -> WriterLimits:
@@ -129,10 +120,8 @@ class CollectInstallation:
         if target is None or not (target.tables or target.keyword_table):
             return None
         requests = FeishuRequests(
-            self._opened.database,
             writer=self.writer,
             keywords=self.keywords,
-            clock=self._opened.clock,
             check=self.check_keyword,
             language=self._opened.settings.language,
             translate=Translator(list_alert_texts()).translate if self._opened.settings.language == "zh" else str,

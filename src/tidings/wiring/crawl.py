@@ -138,7 +138,6 @@ def make_collect_runner(installation: Installation, *, crawler: Crawler) -> Coll
         writer=installation.collect.writer,
         comments=installation.collect.comments,
         keywords=installation.collect.keywords,
-        executions=installation.executions,
         batch_size=settings.batch_size,
         backoff=settings.backoff,
         retries=settings.retries,

@@ -6,7 +6,7 @@ The mirror calls `FeishuRequests.read` every few minutes while it holds its lock
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import select, text
@@ -22,8 +22,7 @@ from tidings.collect.mirror_tables import mirror_requests
 from tidings.collect.tables import CandidateStatus, candidates
 from tidings.collect.write.keywords import MOST_PAGES, Keywords, RefreshPlan, parse_refresh
 from tidings.collect.write.writer import Writer
-from tidings.core.clock import Clock, to_milliseconds
-from tidings.core.db.database import Database
+from tidings.core.clock import to_milliseconds
 from tidings.core.logs.logger import get_logger
 
 # Rows without our answer in `status` are new.
@@ -39,15 +38,12 @@ _REFUSED: Final = {"en": "not watched: {reason}", "zh": "未监控：{reason}"}
 _log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuRequests:
     """Reads the requests of people and carries them out."""
 
-    database: Database
-    _: KW_ONLY
     writer: Writer
     keywords: Keywords
-    clock: Clock
     # Raises CrawlError for a platform, a keyword and a number of comments that cannot be watched.
     check: Callable[[str, str, int | None], None]
     # The language of our answers, and the translation of the reasons into it.
@@ -107,12 +103,12 @@ class FeishuRequests:
     async def _find_read(self, table_id: str, record_ids: Sequence[str]) -> set[str]:
         columns = mirror_requests.c
         statement = select(columns.record_id).where(columns.table_id == table_id, columns.record_id.in_(record_ids))
-        return {row.record_id for row in await self.database.fetch(statement)}
+        return {row.record_id for row in await self.writer.database.fetch(statement)}
 
     async def _record_read(self, table_id: str, record_id: str) -> None:
-        values = {"table_id": table_id, "record_id": record_id, "read_at": to_milliseconds(self.clock.now())}
-        statement = self.database.insert(mirror_requests).values(values).on_conflict_do_nothing()
-        await self.database.change(statement)
+        values = {"table_id": table_id, "record_id": record_id, "read_at": to_milliseconds(self.writer.clock.now())}
+        statement = self.writer.database.insert(mirror_requests).values(values).on_conflict_do_nothing()
+        await self.writer.database.change(statement)
 
     async def _read_retries(self, client: BitableClient, store: MirrorStore, table_id: str) -> None:
         """Make failed candidates due again. Another candidate gets its own status back in Feishu."""
@@ -132,7 +128,7 @@ class FeishuRequests:
 
     async def _has_failed(self) -> bool:
         some = select(candidates.c.note_id).where(text("tbl_candidate.status = 'failed'")).limit(1)
-        return bool(await self.database.fetch(some))
+        return bool(await self.writer.database.fetch(some))
 
 
 def _read_number(fields: Mapping[str, Any], name: str) -> int | None:

@@ -24,7 +24,7 @@ from tidings.collect.write.comments.stage import CommentStage
 from tidings.collect.write.keywords import Keyword, Keywords
 from tidings.collect.write.values import BATCH_SIZE, Recovered, Settled, SettledAction
 from tidings.collect.write.writer import Writer
-from tidings.core.executions import Execution, ExecutionLostError, Executions, ExecutionStatus
+from tidings.core.executions import Execution, ExecutionLostError, ExecutionStatus
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
 from tidings.core.stop import Stop, StopRequestedError
@@ -53,7 +53,6 @@ class CollectRunner:
     writer: Writer
     comments: CommentStage
     keywords: Keywords
-    executions: Executions
     # Candidates in a lease.
     batch_size: int = BATCH_SIZE
     # The waits before retries, and retries of codes that differ from the table.
@@ -214,7 +213,7 @@ class CollectRunner:
             return (await self.writer.finish(execution, status=status, result=result)).status, reason
 
         try:
-            async with self.executions.keep_alive(execution, heartbeat=self.writer.heartbeat):
+            async with self.writer.executions.keep_alive(execution, heartbeat=self.writer.heartbeat):
                 status = await work(execution)
         except StopRequestedError:
             return await finish(ExecutionStatus.INTERRUPTED, stop.reason)

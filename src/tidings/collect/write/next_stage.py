@@ -5,7 +5,7 @@ Same locks, fencing, retries and recovery; the rules are in `leases` and `values
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +13,10 @@ from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.tables import sources
 from tidings.collect.write.leases import SOURCES, Settling, begin_settling, find_due_platforms, lease_records
 from tidings.collect.write.results import log_settled
-from tidings.collect.write.values import BATCH_SIZE, Failed, StageAction, WriterLimits, judge_failure
+from tidings.collect.write.values import BATCH_SIZE, Failed, StageAction, judge_failure
 from tidings.collect.write.writer import Writer
-from tidings.core.clock import Clock, to_milliseconds
-from tidings.core.executions import Execution, Executions
+from tidings.core.clock import to_milliseconds
+from tidings.core.executions import Execution
 from tidings.core.logs.logger import get_logger
 
 _log = get_logger(__name__)
@@ -65,17 +65,13 @@ class NextStage:
     """Leases of collected notes. Every method raises ExecutionLostError."""
 
     writer: Writer
-    _: KW_ONLY
-    executions: Executions
-    clock: Clock
-    limits: WriterLimits
 
     async def lease(
         self, execution: Execution, *, limit: int = BATCH_SIZE, platform: str | None = None
     ) -> list[LeasedSource]:
         """Lease notes of one platform: the named one, or the one whose notes wait longest."""
-        at = self.clock.now()
-        async with self.executions.guard(execution) as connection:
+        at = self.writer.clock.now()
+        async with self.writer.executions.guard(execution) as connection:
             due = [platform] if platform else await find_due_platforms(connection, at=at, of=SOURCES)
             rows: list[Any] = []
             for name in due:
@@ -92,17 +88,17 @@ class NextStage:
 
         Repeating the same results changes nothing: a note that is no longer held is answered with `lost`.
         """
-        at = self.clock.now()
+        at = self.writer.clock.now()
         first = {each.idempotency_key: each for each in reversed(results)}
-        async with self.executions.guard(execution) as connection:
+        async with self.writer.executions.guard(execution) as connection:
             step = await begin_settling(
-                connection, self.executions.database, execution, platform=platform, ids=first, at=at, of=SOURCES
+                connection, self.writer.database, execution, platform=platform, ids=first, at=at, of=SOURCES
             )
             settled = {key: self._judge(step, each) for key, each in first.items()}
             mine = [settled[key] for key in step.held]
             await step.write([_describe(step, each, first[each.idempotency_key]) for each in mine])
             await self.writer.changes.record(connection, sources.name, [(platform, key) for key in step.held], at=at)
-            await self.executions.count_items(
+            await self.writer.executions.count_items(
                 connection,
                 execution,
                 processed=sum(each.action is StageAction.DONE for each in mine),
@@ -118,7 +114,7 @@ class NextStage:
         if result.error is None:
             return SettledSource(idempotency_key=key, action=StageAction.DONE, retry_count=held.retry_count)
         failure = Failed(note_id=key, error=result.error)
-        judged = judge_failure(failure, retry_count=held.retry_count, at=step.at, limits=self.limits)
+        judged = judge_failure(failure, retry_count=held.retry_count, at=step.at, limits=self.writer.limits)
         return SettledSource(
             idempotency_key=key,
             action=StageAction(judged.action.value),

@@ -6,7 +6,7 @@ Same locks, fencing, retries, pauses and recovery as for candidates; the rules a
 
 import json
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -24,16 +24,14 @@ from tidings.collect.write.values import (
     LONGEST_NOTE_ID,
     Failed,
     StageAction,
-    WriterLimits,
     judge_failure,
     list_uses,
     make_storable,
     write_meta,
 )
 from tidings.collect.write.writer import Writer
-from tidings.core.clock import Clock, to_milliseconds
-from tidings.core.db.database import Database
-from tidings.core.executions import Execution, Executions
+from tidings.core.clock import to_milliseconds
+from tidings.core.executions import Execution
 from tidings.core.logs.logger import get_logger
 
 # The waits after a page that could not be read. They are long, because a platform's comments may fail for a while
@@ -101,12 +99,7 @@ class SettledThread:
 class CommentStage:
     """Threads of comments. Every method raises ExecutionLostError."""
 
-    database: Database
     writer: Writer
-    _: KW_ONLY
-    executions: Executions
-    clock: Clock
-    limits: WriterLimits
     # Replaces the authors of comments before they are stored; None stores them as the platform gives them.
     pseudonyms: Pseudonyms | None
 
@@ -116,8 +109,8 @@ class CommentStage:
         A platform that is paused, or that has no cookie left for this execution, is skipped. After a pause it is one
         thread: the probe.
         """
-        at = self.clock.now()
-        async with self.executions.guard_progress(execution) as (connection, progress):
+        at = self.writer.clock.now()
+        async with self.writer.executions.guard_progress(execution) as (connection, progress):
             due = [platform] if platform else await find_due_platforms(connection, at=at, of=THREADS)
             leased: list[LeasedThread] = []
             for name in due:
@@ -145,11 +138,11 @@ class CommentStage:
 
         Repeating the same results changes nothing: a thread that is no longer held is answered with `lost`.
         """
-        at = self.clock.now()
+        at = self.writer.clock.now()
         first = {each.note_id: each for each in reversed(results)}
-        async with self.executions.guard_progress(execution) as (connection, progress):
+        async with self.writer.executions.guard_progress(execution) as (connection, progress):
             step = await begin_settling(
-                connection, self.database, execution, platform=platform, ids=first, at=at, of=THREADS
+                connection, self.writer.database, execution, platform=platform, ids=first, at=at, of=THREADS
             )
             settled = [await self._settle(step, each) for each in first.values()]
             mine = [first[note_id] for note_id in step.held]
@@ -166,7 +159,7 @@ class CommentStage:
                 await store_progress(connection, execution, paused, before=progress)
             await count_tries(connection, platform, errors)
             read, failed = (sum(each.action in of for each in settled) for of in (_PAGE_READ, _PAGE_FAILED))
-            await self.executions.count_items(connection, execution, processed=read, failed=failed)
+            await self.writer.executions.count_items(connection, execution, processed=read, failed=failed)
             # Last, because other executions wait for this row until the commit.
             await count_minute(connection, at=at, succeeded=read, failed=failed)
         stored = sum(each.stored for each in settled)
@@ -218,7 +211,7 @@ class CommentStage:
         names = [row["comment_id"] for row in rows]
         known = select(comments.c.comment_id).filter_by(**key).where(comments.c.comment_id.in_(names))
         before = set((await step.connection.execute(known)).scalars())
-        new = self.database.insert(comments)
+        new = self.writer.database.insert(comments)
         kept = {name: new.excluded[name] for name in rows[0] if name not in ("collected_at", *key)}
         statement = new.on_conflict_do_update(index_elements=[*key, "comment_id"], set_=kept)
         await step.connection.execute(statement, rows)
@@ -229,7 +222,7 @@ class CommentStage:
             failure,
             retry_count=held.retry_count,
             at=step.at,
-            limits=replace(self.limits, backoff=WAITS),
+            limits=replace(self.writer.limits, backoff=WAITS),
             is_outage=failure.error.code is ErrorCode.NETWORK_ERROR,
         )
         return SettledThread(
