@@ -6,12 +6,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from tests.collect.cookie_stage import add_cookies, change_row, find_cookie, record_outcome, without_times
+from tests.collect.cookie_stage import PLATFORM, add_cookies, change_row, find_cookie, record_outcome, without_times
 from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieState, CookieStatus
 from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.crawl.cookies.usage import judge_code
 from tidings.collect.errors import ErrorCode
+from tidings.collect.status.overview import read_collection
 from tidings.collect.write.cookies import CookieRecords
 from tidings.core.db.database import Database
 from tidings.core.secrets.keyring import KeyRing
@@ -29,6 +30,22 @@ async def record(
 ) -> CookieState | None:
     async with database.write() as connection:
         return await record_outcome(connection, "one", outcome, clock.now(), **options)
+
+
+async def test_the_overview_counts_the_cookies_that_can_be_used_today(
+    cookie_records: CookieRecords, database: Database, clock: FakeClock
+) -> None:
+    """C18: a cookie whose uses of today are spent is usable again tomorrow."""
+    await cookie_records.change("one", daily_limit=1)
+    await record(database, CookieOutcome.SUCCESS, clock)
+
+    async def count_usable() -> tuple[int, int]:
+        platform = (await read_collection(database, clock=clock)).platforms[PLATFORM]
+        return platform.usable, platform.cookies
+
+    assert await count_usable() == (1, 2)
+    clock.advance(timedelta(days=1))
+    assert await count_usable() == (2, 2)
 
 
 async def test_outcomes_lead_from_active_over_cooling_and_back_to_banned(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import and_, case, func, literal, or_, select, text, union_all
 
-from tidings.collect.crawl.cookies.states import CookieStatus
+from tidings.collect.crawl.cookies.states import CookieStatus, utc_day
 from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.mirror_tables import mirror_outbox
 from tidings.collect.status.queries import count_minutes
@@ -105,9 +105,10 @@ def _select_platforms(now: datetime) -> Any:
             (CandidateStatus.FAILED, (candidates.c.updated_at >= since,)),
         )
     ]
-    is_usable = or_(
-        cookies.c.status == CookieStatus.ACTIVE.value,
-        and_(cookies.c.status == CookieStatus.COOLING.value, cookies.c.cooling_until <= to_milliseconds(now)),
+    has_cooled = and_(cookies.c.status == CookieStatus.COOLING.value, cookies.c.cooling_until <= to_milliseconds(now))
+    is_usable = and_(
+        or_(cookies.c.status == CookieStatus.ACTIVE.value, has_cooled),
+        or_(cookies.c.daily_used < cookies.c.daily_limit, cookies.c.used_on < utc_day(now).isoformat()),
     )
     for name, number in (("cookies", func.count()), ("usable", func.sum(case((is_usable, 1), else_=0)))):
         parts.append(select(cookies.c.platform, literal(name), number).group_by(cookies.c.platform))
