@@ -59,7 +59,7 @@ async def test_a_stop_saves_what_was_done_and_the_next_execution_sends_just_the_
     assert {line.succeeded + line.failed + line.left for line in report.engines.values()} == {report.new}
     assert (report.new + report.cached, report.submitted) == (report.total, len({*alpha.accepted, *beta.accepted}))
     [warning] = [warning for warning in report.warnings if "stopped early" in warning]
-    assert ("SIGTERM" if why == "signal" else "budget of 0:05:00") in warning
+    assert ("SIGTERM" if why == "signal" else "budget of 5m") in warning
     assert "more often" in warning
     assert await stage.find_entered(list(web.urls())) == {*alpha.accepted, *beta.accepted}
     [execution] = await stage.list_executions()

@@ -98,5 +98,5 @@ def parse_duration(text: str, *, unit: str, least: float = 0, most: float = 1_00
 
 def write_duration(duration: timedelta) -> str:
     """A duration as `parse_duration` reads it, in the largest unit that fits, such as `36h`."""
-    unit = next(name for name in reversed(UNITS) if not duration % UNITS[name])
-    return f"{duration // UNITS[unit]}{unit}"
+    unit = next((name for name in reversed(UNITS) if not duration % UNITS[name]), "ms")
+    return f"{duration / UNITS[unit]:.15g}{unit}"

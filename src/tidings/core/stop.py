@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from tidings.core.clock import Clock
+from tidings.core.clock import Clock, write_duration
 
 Result = TypeVar("Result")
 
@@ -24,11 +24,13 @@ class Stop:
     def __init__(self, *, clock: Clock, budget: timedelta | None = None) -> None:
         self._clock = clock
         self._event = asyncio.Event()
-        self._ends_at = None if budget is None else clock.monotonic() + budget.total_seconds()
-        self._budget = budget
+        self._ends_at: float | None = None
+        self._budget = timedelta()
         # Of the work that is awaited now.
         self._deadlines: set[asyncio.Timeout] = set()
         self.reason: str | None = None
+        if budget is not None:
+            self.limit(budget)
 
     def request(self, reason: str) -> None:
         """Set the stop signal. The first reason is kept."""
@@ -98,7 +100,7 @@ class Stop:
         await self.wait_for(self._clock.sleep(duration))
 
     def _name_budget(self) -> str:
-        return f"the time budget of {self._budget} ran out"
+        return f"the time budget of {write_duration(self._budget)} ran out"
 
     def _count_seconds(self) -> float | None:
         """How long work may still take."""
