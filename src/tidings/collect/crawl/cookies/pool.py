@@ -50,7 +50,7 @@ class LeasedCookie:
     is_unused: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class CookiePool:
     """Leases the cookies of all platforms.
 
