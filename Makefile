@@ -65,7 +65,7 @@ CHAOS := \
 	tests/announce/test_odd_clocks.py tests/announce/test_daily.py tests/announce/test_schedule.py \
 	tests/announce/test_pipeline_engines.py tests/announce/test_pipeline_answers.py \
 	tests/announce/test_pipeline_crawl.py tests/collect/test_outages.py tests/test_hostile_serving.py \
-	tests/announce/test_announce_machine.py tests/collect/test_collect_machine.py
+	tests/announce/test_announce_machine.py tests/collect/test_collect_machine.py tests/core/test_direct_statement.py
 test-chaos: $(VENV)/.test ## kills, frozen processes, full disks, lost databases, odd clocks, bad networks (30 minutes at most)
 	timeout --foreground 30m $(BIN)/pytest --numprocesses 3 --dist worksteal $(CHAOS)
 
