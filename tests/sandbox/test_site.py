@@ -94,6 +94,17 @@ async def test_if_none_match_decides_alone(client: ClientSession, site: SandboxS
     assert await status_of(client, url, If_None_Match='"other"', If_Modified_Since=modified) == 200
 
 
+async def test_another_site_on_the_same_port_is_not_unchanged(client: ClientSession) -> None:
+    """A9: `tidings sandbox` is started again with more pages; its dates are the same, what it lists is not."""
+    async with SandboxSite(pages=10) as first:
+        url, port = f"{first.origin}/sitemaps/1.xml", int(first.host.rpartition(":")[2])
+        etag = (await headers_of(client, url))["ETag"]
+    second = SandboxSite(pages=20)
+    await second.start(port=port)
+    assert await status_of(client, url, If_None_Match=etag) == 200
+    await second.close()
+
+
 async def test_a_change_touches_its_child_and_the_index_only(client: ClientSession, site: SandboxSite) -> None:
     """A9: validators change with the content, and with nothing else."""
     before = {url: await headers_of(client, url) for url in site.document_urls()}

@@ -18,17 +18,20 @@ _SPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One version of a file. Path and `modified` together identify its bytes."""
+    """One version of a file. All together identify its bytes."""
 
     path: str
     # 0 for the entry, 1 and more for the children of an index.
     part: int
     modified: datetime
+    # The pages that the site began with: another sandbox may listen on the same port later, with the same dates.
+    first_pages: int
 
     @property
     def etag(self) -> str:
         """A strong ETag, quotes included."""
-        return f'"{hashlib.blake2b(f"{self.path} {self.modified}".encode(), digest_size=12).hexdigest()}"'
+        version = f"{self.path} {self.modified} {self.first_pages}"
+        return f'"{hashlib.blake2b(version.encode(), digest_size=12).hexdigest()}"'
 
 
 class Documents:
@@ -36,6 +39,7 @@ class Documents:
 
     def __init__(self, pages: SitePages, *, per_sitemap: int | None) -> None:
         self._pages = pages
+        self._first_pages = pages.highest
         self._per_sitemap = per_sitemap
         self._modified: dict[int, datetime] = {}
         self._seen: set[int] = set()
@@ -51,7 +55,7 @@ class Documents:
         if (found is None and path != ENTRY_PATH) or part > self.part_count:
             return None
         self._seen.add(part)
-        return Document(path, part, self._modified_at(part))
+        return Document(path, part, self._modified_at(part), self._first_pages)
 
     def paths(self) -> list[str]:
         return [ENTRY_PATH, *map(_name_child, range(1, self.part_count + 1))]
