@@ -249,7 +249,7 @@ async def test_full_disk_during_a_backup_leaves_the_older_one(terminal: Terminal
     before = (terminal.folder / FILE).read_bytes()
     await enter(terminal.data_dir / "tidings.db", rows=20_000)
     failed = await run_shell(terminal, f"ulimit -f {2 * kilobytes}; exec tidings backup {FILE}")
-    assert (failed.code, failed.complaint) == (1, "tidings: File too large (the disk); no backup was written")
+    assert (failed.code, failed.complaint) == (1, f"tidings: File too large ({FILE}); no backup was written")
     assert (terminal.folder / FILE).read_bytes() == before
     assert [path.name for path in list_files(terminal.folder) if path.suffix == ".part"] == []
 

@@ -10,9 +10,11 @@ import pytest
 
 import tidings.cli
 from tests.cli.terminal import Terminal, announce_words, make_sandbox
+from tidings.announce.overview import NEEDS_ATTENTION
 from tidings.audit.report import ADVICE, CheckName
 from tidings.cli.language import CATALOGUE, FINDINGS, speak
 from tidings.cli.output import make_console
+from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.feishu.errors import (
     CODE_RULES,
     MISSING_KEY,
@@ -23,7 +25,9 @@ from tidings.collect.feishu.errors import (
     make_unreadable,
     make_wrong_type,
 )
+from tidings.collect.tables import CandidateStatus
 from tidings.core.alerts.translation import Translator
+from tidings.core.execution_table import ExecutionStatus
 from tidings.core.secrets.scopes import Scope
 from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType
@@ -37,18 +41,35 @@ FIELD = re.compile(r"\{[^}|]*\}")
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
+# The place of the text among the arguments of functions that ask the catalogue for it.
+SAYING = {"say": 0, "fail": 0, "show": 0, "answer": 1}
+
+
+def find_said(node: ast.AST) -> ast.expr | None:
+    """The text of a call that asks the catalogue; None for any other node."""
+    name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+    return node.args[SAYING[name]] if isinstance(node, ast.Call) and name in SAYING else None
+
+
+# Values that are shown as words, by `say_word`.
+WORDS = {value.value for value in (*ExecutionStatus, *NEEDS_ATTENTION, *CandidateStatus, *CookieStatus)}
+
+
 def list_texts() -> Iterator[str]:
-    """Every text that a command says. It must be written out where it is said."""
+    """Every text that a command says. It must be written out where it is said, unless it is said already."""
+    yield from WORDS
     for path in Path(tidings.cli.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say":
-                (text,) = node.args
-                assert isinstance(text, ast.Constant), f"{path}:{node.lineno}"
+            text = find_said(node)
+            if isinstance(text, ast.Constant):
                 yield str(text.value)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say":
+                # `fail`, `show` and `answer` hand their text on.
+                assert getattr(text, "id", "") == "text", f"{path}:{node.lineno}"
 
 
 # What people read goes through these; their words must come from the catalogue.
-SHOWING = {"echo", "fail", "print", "print_answer", "print_table", "make_table", "confirm", "prompt"}
+SHOWING = {"echo", "fail", "show", "answer", "print", "print_table", "make_table", "confirm", "prompt"}
 # Help, lines to be typed, an engine's answer, a reason for the log, and names that `translate` knows.
 SILENT = {
     *("say", "make_group", "text", "Option", "Argument", "option"),
@@ -65,7 +86,7 @@ MARKUP = re.compile(r"\[/?[a-z ]*\]|--[a-z-]+")
 def list_unsaid(tree: ast.Module) -> Iterator[str]:
     """English words that a command shows without asking the catalogue: sentences anywhere, single words where they are
     shown. Help, docstrings and annotations stay English."""
-    silent: set[ast.AST] = set()
+    silent: set[ast.AST] = {said for node in ast.walk(tree) if isinstance(said := find_said(node), ast.Constant)}
     for node in ast.walk(tree):
         name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -75,7 +96,7 @@ def list_unsaid(tree: ast.Module) -> Iterator[str]:
             silent.update(ast.walk(annotation) if annotation is not None else ())
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in SHOWING:
-            words = [str(each.value) for part in node.args for each in _list_strings(part)]
+            words = [str(each.value) for part in node.args for each in _list_strings(part) if part not in silent]
             yield from (
                 each
                 for each in words

@@ -19,17 +19,19 @@ FINDINGS: Final = Path(__file__).parent / "texts" / "findings.zh.toml"
 _texts: Mapping[str, str] = {}
 
 
-class _Plurals(Formatter):
-    """`{count} {count:page|pages}`: the first word for one, the second for any other number. Chinese needs neither."""
+class _Numbers(Formatter):
+    """Writes whole numbers as 1,204. `{count:page|pages}` is the first word for one, the second for any other number;
+    Chinese needs neither.
+    """
 
     def format_field(self, value: Any, format_spec: str) -> str:
         one, is_plural, many = format_spec.partition("|")
-        if not is_plural:
-            return str(super().format_field(value, format_spec))
-        return one if str(value) == "1" else many
+        if is_plural:
+            return one if value == 1 else many
+        return f"{value:,}" if isinstance(value, int) else str(super().format_field(value, format_spec))
 
 
-_FORMATTER: Final = _Plurals()
+_FORMATTER: Final = _Numbers()
 
 
 def speak(language: str) -> None:
@@ -46,10 +48,15 @@ def is_chinese() -> bool:
 def say(text: str, /, **values: object) -> str:
     """The text in the chosen language, with its `{name}` fields filled in. A test keeps the catalogue complete.
 
-    `{count:page|pages}` is the word for the number.
+    A whole number gets its separators, and `{count:page|pages}` is the word for it.
     """
     chosen = _texts.get(text, text)
     return _FORMATTER.vformat(chosen, (), values) if values else chosen
+
+
+def say_word(value: str) -> str:
+    """The word for a value of an enumeration, such as the status of an execution."""
+    return _texts.get(value, value)
 
 
 def translate(text: str) -> str:

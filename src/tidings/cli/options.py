@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.language import say
 from tidings.cli.session import fail
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Log to the file only.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log on standard error.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 KeyOption = Annotated[str | None, typer.Option("--key", help="Your IndexNow key. [INDEXNOW_API_KEY]")]
@@ -17,6 +16,7 @@ KeyLocationOption = Annotated[
     str | None, typer.Option("--key-location", help="URL of the key file. [/KEY.txt on the host]")
 ]
 SiteArgument = Annotated[str, typer.Argument(help="The site's id.")]
+OnlySiteArgument = Annotated[str | None, typer.Argument(help="The site's id. [the only site]")]
 GroupOption = Annotated[str | None, typer.Option("--group", help="Only this group.")]
 PlatformArgument = Annotated[str, typer.Argument(help="A platform, such as bilibili.")]
 PlatformOption = Annotated[str | None, typer.Option("--platform", help="Only this platform, such as bilibili.")]
@@ -42,10 +42,8 @@ def read_secret(source: str, *, prompt: str) -> str:
     if not secret:
         # Do not repeat the argument, which may be the secret.
         fail(
-            say(
-                "{prompt}: give a file that holds it, or - to be asked for it; every user of this machine can read the "
-                "words of a command",
-                prompt=prompt,
-            )
+            "{prompt}: give a file that holds it, or - to be asked for it; every user of this machine can read the "
+            "words of a command",
+            prompt=prompt,
         )
     return secret

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from tidings.cli.language import is_chinese, say
+from tidings.cli.language import is_chinese, say, say_word
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -37,12 +37,9 @@ def print_json(document: Any, *, indent: int | None = None) -> None:
     typer.echo(json.dumps(document, ensure_ascii=False, indent=indent))
 
 
-def print_answer(document: Any, text: str, *, as_json: bool) -> None:
-    """The document for a program, or the text for a person."""
-    if as_json:
-        print_json(document)
-    else:
-        typer.echo(text)
+def show(text: str, /, *, err: bool = False, **values: object) -> None:
+    """Print a line in the chosen language, or one that is said already."""
+    typer.echo(say(text, **values), err=err)
 
 
 def make_console() -> "Console":
@@ -87,7 +84,7 @@ def make_execution_table(records: "Iterable[ExecutionRecord]", *titles: str) -> 
         cells = (
             escape(record.workflow_name.removeprefix("announce:")),
             f"{record.started_at:%Y-%m-%d %H:%M:%S}",
-            say_status(record.status.value),
+            say_word(record.status.value),
             f"{record.items_processed:,}",
             f"{record.items_failed:,}",
         )
@@ -97,20 +94,7 @@ def make_execution_table(records: "Iterable[ExecutionRecord]", *titles: str) -> 
 
 def colour_status(status: str) -> str:
     """An execution's status, in markup."""
-    return f"[bold {_COLOURS[status]}]{say_status(status)}[/]"
-
-
-def say_status(status: str) -> str:
-    """The word for the status of an execution."""
-    words = {
-        "succeeded": say("succeeded"),
-        "partial": say("partial"),
-        "interrupted": say("interrupted"),
-        "failed": say("failed"),
-        "timeout": say("timeout"),
-        "running": say("running"),
-    }
-    return words[status]
+    return f"[bold {_COLOURS[status]}]{say_word(status)}[/]"
 
 
 def format_time(time: datetime | None, *, missing: str = "-") -> str:

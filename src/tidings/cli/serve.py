@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.language import say, translate
+from tidings.cli.language import translate
+from tidings.cli.options import QuietOption
+from tidings.cli.output import show
 from tidings.cli.session import Session, command, fail, stop_on_signals
 from tidings.core.heap import load_quickly, return_freed_memory
 from tidings.core.secrets.scopes import Scope
@@ -26,7 +28,7 @@ async def serve(
     no_work: Annotated[
         bool, typer.Option("--no-work", help="Only answer; `tidings worker` does the work. Needs PostgreSQL.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log to the file only.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run the service: HTTP API, dashboard, schedule and work.
 
@@ -42,11 +44,10 @@ async def serve(
     session.warn_of_mirror()
     installation = await session.open(verbose=not quiet, check_secrets=True)
     if no_work and installation.database.dialect == "sqlite":
-        fail(say("--no-work needs PostgreSQL (TIDINGS_DATABASE_URL): on SQLite no other process takes the work"))
+        fail("--no-work needs PostgreSQL (TIDINGS_DATABASE_URL): on SQLite no other process takes the work")
     await prepare(installation)
-    stop = Stop(clock=installation.clock)
     async with open_crawler(installation) as crawler:
-        with stop_on_signals(stop):
+        with stop_on_signals(Stop(clock=installation.clock)) as stop:
             queues = () if no_work else QUEUES
             await Service(installation, crawler=crawler, stop=stop, queues=queues).run(
                 host=settings.host if host is None else host,
@@ -63,11 +64,9 @@ def refuse_weak_tokens(settings: "Settings") -> None:
     for scope, token in settings.tokens.items():
         if weakness := find_token_weakness(token.reveal()):
             fail(
-                say(
-                    "{name} is weak: {weakness}; make a good one with: tidings keys new",
-                    name=TOKEN_VARIABLES[scope],
-                    weakness=translate(weakness),
-                )
+                "{name} is weak: {weakness}; make a good one with: tidings keys new",
+                name=TOKEN_VARIABLES[scope],
+                weakness=translate(weakness),
             )
 
 
@@ -94,11 +93,11 @@ async def _hand_over(installation: "Installation", token: Secret) -> None:
     except BaseException:
         await installation.tokens.revoke(Scope.ADMIN, name=FIRST_NAME)
         raise
-    typer.echo(say("Your admin token is in {path}, which only this user can read.", path=path))
+    show("Your admin token is in {path}, which only this user can read.", path=path)
 
 
 def _end_start(host: str, port: int) -> None:
     """The service is up: show its address."""
     return_freed_memory()
     shown = f"[{host}]" if ":" in host else host
-    typer.echo(say("Tidings listens on {address} (the API is described at /docs)", address=f"http://{shown}:{port}"))
+    show("Tidings listens on {address} (the API is described at /docs)", address=f"http://{shown}:{port}")

@@ -1,4 +1,4 @@
-"""A command at work: its settings, event loop and installation, and errors as one line instead of a traceback.
+"""A command at work: its settings, event loop and installation, its answer, and the errors that it can foresee.
 
 Modules of commands import at their top only what declares arguments. A command imports the rest when it runs, so that
 `--help`, shell completion and usage errors load neither SQLAlchemy nor aiohttp.
@@ -6,36 +6,33 @@ Modules of commands import at their top only what declares arguments. A command 
 
 import asyncio
 import dataclasses
-import errno
 import functools
 import inspect
 import os
 import signal
-import sqlite3
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn
 
 import typer
 
-from tidings.cli.language import label, say, say_rule, speak, translate
+from tidings.cli.language import say, say_rule, speak, translate
+from tidings.cli.output import escape, print_json, print_table, show
 from tidings.core.heap import load_quickly, spare_the_collector
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
     from tidings.announce.site.site import Site
     from tidings.core.clock import Clock
+    from tidings.core.db.database import Database
     from tidings.core.stop import Stop
     from tidings.settings.settings import Settings
     from tidings.wiring.installation import Installation
-
-Parameters = ParamSpec("Parameters")
 
 # The most time that a command takes for alerts at its end.
 ALERT_PATIENCE = timedelta(seconds=20)
@@ -53,7 +50,39 @@ class Exit(IntEnum):
 
 
 class Session(AsyncExitStack):
-    """What a command may open. The installation is closed when the command ends."""
+    """What a command may open, and how it answers. The installation is closed when the command ends."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        super().__init__()
+        # Whether the answer is for a program.
+        self.as_json = as_json
+        # What is left if the command fails. None: all that was saved before, as for most commands.
+        self.outcome: str | None = None
+        # Whether the log goes to the terminal too.
+        self.verbose = False
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a person watches standard error, and nothing but progress is shown there."""
+        return sys.stderr.isatty() and not (self.as_json or self.verbose)
+
+    def answer(self, document: object, text: str, /, **values: object) -> None:
+        """The document for a program, or the text for a person."""
+        if self.as_json:
+            print_json(document)
+        else:
+            show(say(text, **values))
+
+    def answer_table(
+        self, document: object, titles: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str = ""
+    ) -> None:
+        """The document for a program, or for a person a table, or a line if it would be empty."""
+        if self.as_json:
+            print_json(document)
+        elif rows or not empty:
+            print_table([[escape(cell) for cell in row] for row in rows], *titles)
+        else:
+            show(empty)
 
     @functools.cached_property
     def settings(self) -> "Settings":
@@ -99,7 +128,7 @@ class Session(AsyncExitStack):
             from tidings.storage import prepare_data_dir
             from tidings.wiring.opening import check_stored_secrets, open_installation
 
-        settings, redactor = settings or self.settings, Redactor()
+        settings, redactor, self.verbose = settings or self.settings, Redactor(), verbose
         wanted = settings.data_dir
         if leaves_nothing:
             settings = await self._find_passing(settings)
@@ -120,11 +149,20 @@ class Session(AsyncExitStack):
         if check_secrets and (installation.made_key is not None or installation.database.dialect == "postgresql"):
             await check_stored_secrets(installation)
         if installation.made_key is not None and settings.data_dir == wanted:
-            made = say(
-                "Created a master key in {path}. Keep a copy of it in another place.", path=installation.made_key
-            )
-            typer.echo(made, err=True)
+            path = installation.made_key
+            show("Created a master key in {path}. Keep a copy of it in another place.", path=path, err=True)
         return installation
+
+    async def open_database(self) -> "Database":
+        """The database as it is; its tables are not brought up to date."""
+        from tidings.core.db.database import open_database
+        from tidings.storage import find_database_url
+        from tidings.wiring.opening import load_tables
+
+        load_tables()
+        database = open_database(find_database_url(self.settings))
+        self.push_async_callback(database.close)
+        return database
 
     async def _find_passing(self, settings: "Settings") -> "Settings":
         """The same settings, with a temporary folder if there is no such installation."""
@@ -139,45 +177,70 @@ class Session(AsyncExitStack):
         return dataclasses.replace(settings, data_dir=Path(folder))
 
 
-def command(
-    work: Callable[Concatenate[Session, Parameters], Coroutine[Any, Any, Exit | None]],
-) -> Callable[Parameters, None]:
-    """Make a command of an async function. Typer sees its parameters without the first, the session."""
+# An async function that Typer makes a command of.
+Work = Callable[Concatenate[Session, ...], Coroutine[Any, Any, Exit | None]]
 
-    async def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Exit | None:
+
+def command(work: Work) -> Callable[..., None]:
+    """Make a command of an async function. Typer sees its parameters without the first, the session."""
+    return _make_command(work, list(inspect.signature(work).parameters.values())[1:])
+
+
+def answering(work: Work) -> Callable[..., None]:
+    """Make a command that has `--json` too. It answers with the session."""
+    own = list(inspect.signature(work).parameters.values())[1:]
+    option = typer.Option(False, "--json", help="Print the result as JSON.")
+    return _make_command(
+        work, [*own, inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=option, annotation=bool)]
+    )
+
+
+def _make_command(work: Work, parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    async def run(session: Session, **options: Any) -> Exit | None:
         # Read the language directly, because loading the settings takes long and a command may fail before.
         speak(os.environ.get("TIDINGS_LANGUAGE", ""))
-        async with Session() as session:
-            return await work(session, *args, **kwargs)
+        async with session:
+            return await work(session, **options)
 
-    @functools.wraps(work)
-    def start(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+    def start(*, as_json: bool = False, **options: Any) -> None:
+        session = Session(as_json=as_json)
         try:
-            code = asyncio.run(run(*args, **kwargs))
+            code = asyncio.run(run(session, **options))
         except (BrokenPipeError, typer.Exit, typer.Abort, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - a person must see any error
-            message, code = _explain(error)
+            from tidings.cli.failures import explain
+
+            message, code = explain(error, outcome=session.outcome)
             fail(message, code=code)
         raise typer.Exit(code or Exit.DONE)
 
-    first, *parameters = inspect.signature(work).parameters.values()
-    del start.__wrapped__
-    start.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    start.__annotations__ = {name: hint for name, hint in work.__annotations__.items() if name != first.name}
+    start.__name__, start.__doc__ = work.__name__, work.__doc__
+    declare(start, parameters)
     return start
 
 
-def fail(message: str, *, code: Exit = Exit.BAD_INPUT) -> NoReturn:
-    """Print one line that says what is wrong, and end the command."""
-    typer.echo(f"tidings: {message}", err=True)
+def declare(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> None:
+    """Let Typer see these parameters instead of the function's own."""
+    function.__signature__ = signature = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
+    function.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+
+
+def fail(text: str, /, *, code: Exit = Exit.BAD_INPUT, **values: object) -> NoReturn:
+    """Print one line that says what is wrong, and end the command. The text is `say`'s, or said already."""
+    typer.echo(f"tidings: {say(text, **values)}", err=True)
     raise typer.Exit(code)
 
 
 def fail_to_read(path: object, error: OSError | str) -> NoReturn:
     """End the command because this file cannot be read."""
     reason = error if isinstance(error, str) else translate(error.strerror or "")
-    fail(say("{path} cannot be read: {reason}", path=path, reason=reason))
+    fail("{path} cannot be read: {reason}", path=path, reason=reason)
+
+
+def fail_to_write(path: object, error: OSError) -> NoReturn:
+    """End the command because this file cannot be written."""
+    fail("{path} cannot be written: {reason}", path=path, reason=translate(error.strerror or ""), code=Exit.FAILED)
 
 
 def warn(text: str) -> None:
@@ -185,113 +248,13 @@ def warn(text: str) -> None:
     typer.echo(f"tidings: {say('warning: {text}', text=escape_controls(translate(text)))}", err=True)
 
 
-def _explain(error: BaseException) -> tuple[str, Exit]:
-    """One line for a person, and the exit code. An unexpected error is logged with all its details."""
-    from tidings.announce.channels.enabled_channels import ChannelDisabledError
-    from tidings.announce.site.errors import SiteError
-    from tidings.core.alerts.events import DestinationError
-    from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError, OlderDatabaseError
-    from tidings.core.executions import AlreadyRunningError, ExecutionError
-    from tidings.core.secrets.keyring import DecryptionError, UnknownKeyError
-    from tidings.core.secrets.master_key import KeyFileError, KeyRingError
-    from tidings.storage import DataDirectoryError
-
-    match error:
-        case SiteError():
-            return say_rule(error.field, error.rule), Exit.BAD_INPUT
-        case (
-            ChannelDisabledError() | DataDirectoryError() | NewerDatabaseError() | OlderDatabaseError() | KeyFileError()
-        ):
-            return translate(str(error)), Exit.BAD_INPUT
-        case DecryptionError() | UnknownKeyError():
-            advice = say("put the master key that encrypted it back into COOKIE_MASTER_KEY or master.key")
-            return join_clauses(label("COOKIE_MASTER_KEY", translate(str(error))), advice), Exit.BAD_INPUT
-        case KeyRingError():
-            return label("COOKIE_MASTER_KEY", translate(str(error))), Exit.BAD_INPUT
-        case DatabaseUrlError():
-            return label("TIDINGS_DATABASE_URL", translate(str(error))), Exit.BAD_INPUT
-        case DestinationError():
-            names = say("TIDINGS_ALERT_URLS or TIDINGS_WEBHOOK_URL")
-            return label(names, translate(str(error))), Exit.BAD_INPUT
-        case AlreadyRunningError():
-            return join_clauses(translate(str(error)), say("try again when it has ended")), Exit.FAILED
-        case ExecutionError():
-            return translate(str(error)), Exit.FAILED
-        case _:
-            return _explain_failure(error), Exit.FAILED
-
-
-def _explain_failure(error: BaseException) -> str:
-    """What stopped the work, what was kept, and if possible what to do."""
-    from sqlalchemy.exc import DBAPIError
-
-    match error:
-        # SQLite's own errors come from opening the file.
-        case DBAPIError() | sqlite3.Error():
-            return join_clauses(describe_database_error(error), _say_kept())
-        case OSError(errno=errno.EADDRINUSE):
-            return join_clauses(
-                describe_system_error(error), say("choose another with --port, or end the program that uses it")
-            )
-        case PermissionError():
-            advice = say("run this as a user that may do it; what was saved before is kept")
-            return join_clauses(describe_system_error(error), advice)
-        case OSError():
-            return join_clauses(describe_system_error(error), _say_kept())
-        case asyncio.CancelledError():
-            return join_clauses(say("stopped at once"), _say_kept())
-        case _:
-            return _explain_unexpected(error)
-
-
-def _explain_unexpected(error: BaseException) -> str:
-    from tidings.core.logs.logger import get_logger, is_logging_configured
-
-    name = type(error).__name__
-    if is_logging_configured():
-        get_logger(__name__).error("command.failed", exc_info=error)
-        return join_clauses(say("unexpected error, {name}; the log has the details", name=name), _say_kept())
-    # There is no log yet. The error's message is not shown, because it is not redacted.
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{Path(place.filename).name}:{place.lineno}"
-    return say("unexpected error, {name}, at {where}; nothing was changed", name=name, where=where)
-
-
-def _say_kept() -> str:
-    return say("everything saved before is kept, and the next execution continues from there")
-
-
-def join_clauses(*clauses: str) -> str:
-    """Clauses of one sentence, with the semicolon of the chosen language between them."""
-    return say("; ").join(clauses)
-
-
-def describe_database_error(error: Any) -> str:
-    """The driver's own words, and what to do about a damaged file. The statement's values may hold secrets."""
-    original = getattr(error, "orig", error)
-    # Further lines of PostgreSQL's driver ask what this line answers.
-    reason = str(original).partition("\n")[0]
-    described = say("the database does not work ({reason})", reason=translate(" ".join(reason.split())))
-    if getattr(original, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-        return join_clauses(
-            described, say("its file is damaged: move tidings.db away and run `tidings restore` with your last backup")
-        )
-    return described
-
-
-def describe_system_error(error: OSError) -> str:
-    """The system's words, and the file or address if it is known."""
-    reason = translate(str(error.strerror or error))
-    return say("{reason} ({place})", reason=reason, place=error.filename) if error.filename else reason
-
-
 async def require_site(installation: "Installation", name: str | None) -> "Site":
     """The site of this id; without a name, the only one. Ends the command if there is none."""
     site = await installation.find_site(name)
+    if site is None and name is None:
+        fail("name a site, or set SITEMAP_URL and INDEXNOW_API_KEY; `tidings sites list` shows the sites")
     if site is None:
-        if name is None:
-            fail(say("name a site, or set SITEMAP_URL and INDEXNOW_API_KEY; `tidings sites list` shows the sites"))
-        fail(say("there is no site {name!r}; `tidings sites list` shows the sites", name=name))
+        fail("there is no site {name!r}; `tidings sites list` shows the sites", name=name)
     return site
 
 
@@ -299,12 +262,9 @@ async def require_group(installation: "Installation", group: str | None) -> None
     """End the command if no site is in this group. None stands for all sites."""
     if group is None or await installation.sites.has_group(group):
         return
-    names = ", ".join(await installation.sites.list_groups())
-    fail(
-        say("there is no group {group!r}; the groups are {names}", group=group, names=names)
-        if names
-        else say("there is no group {group!r}; no site is in a group", group=group)
-    )
+    if not (groups := await installation.sites.list_groups()):
+        fail("there is no group {group!r}; no site is in a group", group=group)
+    fail("there is no group {group!r}; the groups are {names}", group=group, names=", ".join(groups))
 
 
 async def deliver_alerts(installation: "Installation") -> None:
@@ -316,8 +276,8 @@ async def deliver_alerts(installation: "Installation") -> None:
 
 
 @contextmanager
-def stop_on_signals(stop: "Stop") -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM requests a stop; the second cancels the work at once."""
+def stop_on_signals(stop: "Stop") -> "Iterator[Stop]":
+    """The first Ctrl-C or SIGTERM requests this stop; the second cancels the work at once."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     asked = False
@@ -329,16 +289,11 @@ def stop_on_signals(stop: "Stop") -> Iterator[None]:
         asked = True
         stop.request_by_signal(name)
 
-    signals: list[Any] = [signal.SIGINT, signal.SIGTERM]
+    signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:
-        loop.add_signal_handler(number, ask, signal.Signals(number).name)
+        loop.add_signal_handler(number, ask, number.name)
     try:
-        yield
+        yield stop
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
-
-
-def is_watched(*quiet: bool) -> bool:
-    """Whether a person watches standard error and none of these options asks for quiet."""
-    return sys.stderr.isatty() and not any(quiet)

@@ -9,9 +9,9 @@ from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.site.site import Site, SubmitMethod, make_site
 from tidings.cli.announce.sources import Source, find_source
 from tidings.cli.language import say, translate
-from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption, VerboseOption
-from tidings.cli.output import make_console, print_answer, print_json
-from tidings.cli.session import Exit, Session, command, deliver_alerts, fail, is_watched, require_site, stop_on_signals
+from tidings.cli.options import KeyLocationOption, KeyOption, OnlySiteArgument, VerboseOption
+from tidings.cli.output import make_console, print_json, show
+from tidings.cli.session import Exit, Session, answering, deliver_alerts, fail, require_site, stop_on_signals
 from tidings.core.net.addresses import is_allowed_address, parse_url
 from tidings.core.stop import Stop
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidings.wiring.installation import Installation
 
 
-@command
+@answering
 async def announce(
     session: Session,
     sitemap: Annotated[
@@ -53,7 +53,6 @@ async def announce(
         bool, typer.Option("--announce-removed", help="Announce pages that left the sitemap too.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the due pages; send and save nothing.")] = False,
-    as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> Exit:
     """Announce one site once, without a server.
@@ -63,45 +62,44 @@ async def announce(
     Exit code 0: all sent. 1: some failed, or the time ran out; they are sent first next time. 2: bad input.
     """
     if dry_run and channel not in (ChannelChoice.INDEXNOW, ChannelChoice.ALL):
-        fail(say("--dry-run lists the pages that are due for IndexNow; leave --channel out"))
+        fail("--dry-run lists the pages that are due for IndexNow; leave --channel out")
     if announce_removed and (since or url or urls_from):
-        fail(say("--announce-removed needs the whole sitemap; leave out --since, --url and --urls-from"))
-    with find_source(sitemap, urls=url or (), urls_from=urls_from, since=since, host=host) as source:
-        # Engines of the command line count as the operator's own, like those of the settings.
-        settings = replace(session.settings, engines=tuple(engine or session.settings.engines))
-        keeps_data = settings.database_url is not None or settings.data_dir.exists()
-        if since and channel is not ChannelChoice.INDEXNOW and not keeps_data:
-            fail(say("--since keeps no data, so each run would spend the daily quota again; leave --channel out"))
-        site = make_site(
-            sitemap_urls=[source.sitemap_url],
-            key=require_key(key, settings),
-            host=host,
-            engines=settings.engines,
-            key_location=key_location,
-            submit_method=method or settings.submit_method,
-            announce_removed=announce_removed,
-            # The environment's keys of channels are for one site, so they are used only on request.
-            bing=None if channel is ChannelChoice.INDEXNOW else settings.bing,
-            baidu=None if channel is ChannelChoice.INDEXNOW else settings.baidu,
-            google=None if channel is ChannelChoice.INDEXNOW else settings.google,
-        )
-        if source.is_remote:
-            _require_allowed(site, settings=settings)
-        installation = await session.open(settings, verbose=verbose, leaves_nothing=dry_run or since is not None)
-        installation.know(site)
-        if dry_run:
-            number = await installation.sites.find_number(site.id)
-            return await _show_due(installation, replace(site, number=number), source=source, as_json=as_json)
-        site = await installation.sites.adopt(site)
-        return await announce_site(installation, site, channel=channel, source=source, as_json=as_json, quiet=verbose)
+        fail("--announce-removed needs the whole sitemap; leave out --since, --url and --urls-from")
+    source = find_source(session, sitemap, urls=url or (), urls_from=urls_from, since=since, host=host)
+    # Engines of the command line count as the operator's own, like those of the settings.
+    settings = replace(session.settings, engines=tuple(engine or session.settings.engines))
+    keeps_data = settings.database_url is not None or settings.data_dir.exists()
+    if since and channel is not ChannelChoice.INDEXNOW and not keeps_data:
+        fail("--since keeps no data, so each run would spend the daily quota again; leave --channel out")
+    site = make_site(
+        sitemap_urls=[source.sitemap_url],
+        key=require_key(key, settings),
+        host=host,
+        engines=settings.engines,
+        key_location=key_location,
+        submit_method=method or settings.submit_method,
+        announce_removed=announce_removed,
+        # The environment's keys of channels are for one site, so they are used only on request.
+        bing=None if channel is ChannelChoice.INDEXNOW else settings.bing,
+        baidu=None if channel is ChannelChoice.INDEXNOW else settings.baidu,
+        google=None if channel is ChannelChoice.INDEXNOW else settings.google,
+    )
+    if source.is_remote:
+        _require_allowed(site, settings=settings)
+    installation = await session.open(settings, verbose=verbose, leaves_nothing=dry_run or since is not None)
+    installation.know(site)
+    if dry_run:
+        number = await installation.sites.find_number(site.id)
+        return await _show_due(session, installation, replace(site, number=number), source=source)
+    site = await installation.sites.adopt(site)
+    return await announce_site(session, installation, site, channel=channel, source=source)
 
 
-@command
+@answering
 async def run(
     session: Session,
-    site: Annotated[str | None, typer.Argument(help="The site's id. [the only site]")] = None,
+    site: OnlySiteArgument = None,
     channel: Annotated[ChannelChoice, typer.Option("--channel", help="Where to submit.")] = ChannelChoice.ALL,
-    as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> Exit:
     """Run a stored site, or the environment's site, now.
@@ -110,15 +108,11 @@ async def run(
     """
     installation = await session.open(verbose=verbose)
     found = await require_site(installation, site)
-    return await announce_site(installation, found, channel=channel, as_json=as_json, quiet=verbose)
+    return await announce_site(session, installation, found, channel=channel)
 
 
-@command
-async def stop(
-    session: Session,
-    site: Annotated[str | None, typer.Argument(help="The site's id. [the only site]")] = None,
-    as_json: JsonOption = False,
-) -> Exit:
+@answering
+async def stop(session: Session, site: OnlySiteArgument = None) -> Exit:
     """Stop the running execution of a site, wherever it runs.
 
     It ends in good order: what it did is saved, and the next execution continues from there.
@@ -127,28 +121,30 @@ async def stop(
     found = await require_site(installation, site)
     running = await installation.executions.find_running(found.workflow_name)
     if running is None or not await installation.service.stop(running.public_id):
-        print_answer({"stopped": None}, say("{site} does not run.", site=found.id), as_json=as_json)
+        session.answer({"stopped": None}, "{site} does not run.", site=found.id)
         return Exit.FAILED
-    answer = say("{site}: {execution} was asked to stop.", site=found.id, execution=running.public_id)
-    print_answer({"stopped": running.public_id}, answer, as_json=as_json)
+    session.answer(
+        {"stopped": running.public_id},
+        "{site}: {execution} was asked to stop.",
+        site=found.id,
+        execution=running.public_id,
+    )
     return Exit.DONE
 
 
 async def announce_site(
+    session: Session,
     installation: "Installation",
     site: Site,
     *,
     channel: ChannelChoice = ChannelChoice.ALL,
     source: Source | None = None,
-    as_json: bool = False,
-    quiet: bool = False,
 ) -> Exit:
     """One execution, with a progress bar and a summary. Without a `source`, the site's sitemaps are read."""
     from tidings.cli.announce.report import print_report, show_progress
-    from tidings.core.executions import ExecutionStatus
 
-    stop = Stop(clock=installation.clock, budget=installation.settings.run_budget)
-    with stop_on_signals(stop), show_progress(enabled=is_watched(as_json, quiet)) as view:
+    limited = Stop(clock=installation.clock, budget=installation.settings.run_budget)
+    with stop_on_signals(limited) as stop, show_progress(enabled=session.is_watched) as view:
         report = await installation.announcer.announce(
             site,
             stop=stop,
@@ -156,54 +152,49 @@ async def announce_site(
             pages=None if source is None else source.open(installation, site, stop=stop, channel=channel),
             on_progress=view.show if view else lambda _: None,
         )
-    if as_json:
+    if session.as_json:
         print_json(report.to_json())
     else:
         print_report(report, console=make_console())
         if installation.is_new and 0 < report.new == report.total and (source is None or source.since is None):
             place = installation.settings.data_dir.absolute()
-            typer.echo(
-                say("This was the first execution in {place}: without history, every page counted as new.", place=place)
-            )
+            show("This was the first execution in {place}: without history, every page counted as new.", place=place)
     await deliver_alerts(installation)
-    return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
+    return Exit.DONE if report.status == "succeeded" else Exit.FAILED
 
 
-async def _show_due(installation: "Installation", site: Site, *, source: Source, as_json: bool) -> Exit:
+async def _show_due(session: Session, installation: "Installation", site: Site, *, source: Source) -> Exit:
+    """List the pages that an execution would send now."""
     from tidings.announce.execution.preview import preview
-    from tidings.core.executions import ExecutionStatus
 
-    stop = Stop(clock=installation.clock, budget=installation.settings.run_budget)
     urls: list[str] = []
     listed = 0
 
-    def show(page: "Page") -> None:
+    def show_page(page: "Page") -> None:
         nonlocal listed
         listed += 1
-        if as_json:
+        if session.as_json:
             urls.append(page.url)
         else:
             typer.echo(page.url)
 
-    with stop_on_signals(stop):
-        report = await preview(
-            site,
-            announcer=installation.announcer,
-            stop=stop,
-            pages=source.open(installation, site, stop=stop),
-            on_page=show,
-        )
-    if as_json:
+    with stop_on_signals(Stop(clock=installation.clock, budget=installation.settings.run_budget)) as stop:
+        pages = source.open(installation, site, stop=stop)
+        report = await preview(site, announcer=installation.announcer, stop=stop, pages=pages, on_page=show_page)
+    if session.as_json:
         print_json({**report.to_json(), "urls": urls})
     else:
-        counts = {"due": f"{report.new:,}", "total": f"{report.total:,}"}
-        line = say("{due} of {total} {total:page|pages} {due:is|are} due. Nothing was sent.", **counts)
+        line = say(
+            "{due} of {total} {total:page|pages} {due:is|are} due. Nothing was sent.",
+            due=report.new,
+            total=report.total,
+        )
         if (left := listed - report.new) > 0:
-            line = say("{line} {count} {count:page waits|pages wait} from before.", line=line, count=f"{left:,}")
+            line = say("{line} {count} {count:page waits|pages wait} from before.", line=line, count=left)
         typer.echo(line, err=True)
         for line in (*report.warnings, *report.errors, *report.list_emptiness(), *report.list_unsent()):
             typer.echo(translate(line), err=True)
-    return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
+    return Exit.DONE if report.status == "succeeded" else Exit.FAILED
 
 
 def require_key(key: str | None, settings: "Settings") -> str:
@@ -211,7 +202,7 @@ def require_key(key: str | None, settings: "Settings") -> str:
     if key:
         return key
     if settings.indexnow_key is None:
-        fail(say("a key is needed: give --key or set INDEXNOW_API_KEY (`tidings keys new --indexnow` makes one)"))
+        fail("a key is needed: give --key or set INDEXNOW_API_KEY (`tidings keys new --indexnow` makes one)")
     return settings.indexnow_key.reveal()
 
 
@@ -220,9 +211,7 @@ def _require_allowed(site: Site, *, settings: "Settings") -> None:
     for url in map(parse_url, site.sitemap_urls):
         if url.address is not None and not is_allowed_address(url.address, allow_networks=settings.allow_networks):
             fail(
-                say(
-                    "{url}: {address} is not a public address; TIDINGS_ALLOW_NETWORKS={address} would allow it",
-                    url=url,
-                    address=url.address,
-                )
+                "{url}: {address} is not a public address; TIDINGS_ALLOW_NETWORKS={address} would allow it",
+                url=url,
+                address=url.address,
             )

@@ -8,9 +8,9 @@ import typer
 from tidings.announce.site.site import Site, make_site
 from tidings.cli.announce.announce import require_key
 from tidings.cli.language import label, say, translate
-from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption
+from tidings.cli.options import KeyLocationOption, KeyOption
 from tidings.cli.output import escape, make_console, print_json
-from tidings.cli.session import Exit, Session, command, fail, require_site
+from tidings.cli.session import Exit, Session, answering, fail, require_site
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from tidings.wiring.installation import Installation
 
 
-@command
+@answering
 async def check(
     session: Session,
     site: Annotated[str | None, typer.Argument(help="A site's id, or a sitemap's URL with --key.")] = None,
     key: KeyOption = None,
     key_location: KeyLocationOption = None,
-    as_json: JsonOption = False,
 ) -> Exit:
     """Check a site's key file, sitemap and quotas. Sends nothing.
 
@@ -36,14 +35,13 @@ async def check(
     if site is not None and "://" in site:
         given = make_site(sitemap_urls=[site], key=require_key(key, session.settings), key_location=key_location)
     elif site is not None and "/" in site:
-        fail(say("{site} is no URL: a sitemap's begins with https:// or http://", site=escape_controls(site)))
+        fail("{site} is no URL: a sitemap's begins with https:// or http://", site=escape_controls(site))
     installation = await session.open(leaves_nothing=True)
     found = installation.know(given) if given else await require_site(installation, site)
     findings = await _find(installation, found)
-    if as_json:
-        print_json(
-            {"site": found.id, "findings": [{**asdict(each), "advice": each.advice or None} for each in findings]}
-        )
+    if session.as_json:
+        documents = [{**asdict(each), "advice": each.advice or None} for each in findings]
+        print_json({"site": found.id, "findings": documents})
     else:
         for each in findings:
             mark = f"[green]{say('good')}[/]" if each.good else f"[red]{say('wrong')}[/]"

@@ -6,9 +6,9 @@ import typer
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.cli.language import label, say, translate
-from tidings.cli.options import JsonOption, SiteArgument, make_group
-from tidings.cli.output import escape, format_time, make_console, print_answer, print_json, print_table
-from tidings.cli.session import Exit, Session, command, fail, require_site
+from tidings.cli.options import SiteArgument, make_group
+from tidings.cli.output import escape, format_time, make_console, print_json, print_table
+from tidings.cli.session import Exit, Session, answering, fail, require_site
 from tidings.core.clock import parse_timestamp
 
 if TYPE_CHECKING:
@@ -40,42 +40,37 @@ def _say_refusal(refusal: str) -> str:
 
 
 @app.command("forget")
-@command
+@answering
 async def forget(
     session: Session,
     site: SiteArgument,
     since: Annotated[str, typer.Option("--since", help="A time such as 2026-11-15T10:00Z, or a day.")],
     channel: Annotated[ChannelChoice, typer.Option("--channel", help="On which channel.")] = ChannelChoice.ALL,
-    as_json: JsonOption = False,
 ) -> None:
     """Undo a bad execution: pages announced since then are due again."""
     from tidings.announce.ledger.corrections import forget_since
 
     since_at = parse_timestamp(since)
     if since_at is None:
-        fail(say("--since: it must be a time such as 2026-11-15T10:00Z, or a day such as 2026-11-15"))
+        fail("--since: it must be a time such as 2026-11-15T10:00Z, or a day such as 2026-11-15")
     installation = await session.open()
     found = await require_site(installation, site)
     forgotten = await forget_since(
         found, since_at, channel=channel, database=installation.database, executions=installation.executions
     )
-    print_answer(
+    session.answer(
         {"forgotten": forgotten},
-        say(
-            "{count} {count:entry is|entries are} forgotten; {count:its page is|their pages are} due again.",
-            count=f"{forgotten:,}",
-        ),
-        as_json=as_json,
+        "{count} {count:entry is|entries are} forgotten; {count:its page is|their pages are} due again.",
+        count=forgotten,
     )
 
 
 @app.command("find")
-@command
+@answering
 async def find(
     session: Session,
     url: Annotated[str, typer.Argument(help="The page.")],
     site: Annotated[str | None, typer.Option("--site", help="The site's id. [the sites of the URL's host]")] = None,
-    as_json: JsonOption = False,
 ) -> Exit:
     """Was this page announced? Shows each channel.
 
@@ -89,7 +84,7 @@ async def find(
     installation = await session.open()
     sites = [await require_site(installation, site)] if site else await _find_sites(installation, url)
     if not sites:
-        fail(say("no site has the host of this URL; `tidings sites list` shows the sites"))
+        fail("no site has the host of this URL; `tidings sites list` shows the sites")
     database, clock, rules = installation.database, installation.clock, installation.announcer.rules
     found = {
         each.id: await find_page(
@@ -97,7 +92,7 @@ async def find(
         )
         for each in sites
     }
-    if as_json:
+    if session.as_json:
         from tidings.web.models.announce_answers import LookupAnswer
 
         shown = {name: LookupAnswer.model_validate(lookup).to_json() for name, lookup in found.items()}

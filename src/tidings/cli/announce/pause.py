@@ -5,15 +5,13 @@ from typing import Annotated
 import typer
 
 from tidings.cli.language import say
-from tidings.cli.options import JsonOption
-from tidings.cli.output import print_answer
-from tidings.cli.session import Session, command, require_site
+from tidings.cli.session import Session, answering, require_site
 
 SiteOrAllArgument = Annotated[str | None, typer.Argument(help="The site's id. [everything]")]
 
 
-@command
-async def pause(session: Session, site: SiteOrAllArgument = None, as_json: JsonOption = False) -> None:
+@answering
+async def pause(session: Session, site: SiteOrAllArgument = None) -> None:
     """Stop the schedule of a site, or of everything.
 
     `tidings resume` restarts it. Executions that run now go on to their end.
@@ -21,15 +19,15 @@ async def pause(session: Session, site: SiteOrAllArgument = None, as_json: JsonO
     installation = await session.open()
     number = None if site is None else (await require_site(installation, site)).number
     changed = await installation.schedules.pause(number)
-    print_answer(
-        {"site": site, "paused": True, "changed": changed},
-        _say_paused(site, changed=changed),
-        as_json=as_json,
-    )
+    if site is None:
+        text = say("Everything is paused.") if changed else say("Everything was paused already.")
+    else:
+        text = say("{site} is paused.", site=site) if changed else say("{site} was paused already.", site=site)
+    session.answer({"site": site, "paused": True, "changed": changed}, text)
 
 
-@command
-async def resume(session: Session, site: SiteOrAllArgument = None, as_json: JsonOption = False) -> None:
+@answering
+async def resume(session: Session, site: SiteOrAllArgument = None) -> None:
     """Restart the schedule of a site, or of everything.
 
     A site that missed executions runs once to make up for them. Engines that refused the site's key are tried again.
@@ -40,21 +38,12 @@ async def resume(session: Session, site: SiteOrAllArgument = None, as_json: Json
         found = await require_site(installation, site)
         number, freed = found.number, await installation.service.free(found)
     resumed = await installation.schedules.resume(number)
-    text = _say_resumed(site, changed=resumed)
+    if site is None:
+        text = say("Everything runs again.") if resumed else say("Everything was not paused.")
+    else:
+        text = say("{site} runs again.", site=site) if resumed else say("{site} was not paused.", site=site)
     if freed:
         text += "\n" + say(
             "{count} {count:engine that refused its key is|engines that refused its key are} tried again.", count=freed
         )
-    print_answer({"site": site, "paused": False, "changed": resumed, "freed": freed}, text, as_json=as_json)
-
-
-def _say_paused(site: str | None, *, changed: bool) -> str:
-    if site is None:
-        return say("Everything is paused.") if changed else say("Everything was paused already.")
-    return say("{site} is paused.", site=site) if changed else say("{site} was paused already.", site=site)
-
-
-def _say_resumed(site: str | None, *, changed: bool) -> str:
-    if site is None:
-        return say("Everything runs again.") if changed else say("Everything was not paused.")
-    return say("{site} runs again.", site=site) if changed else say("{site} was not paused.", site=site)
+    session.answer({"site": site, "paused": False, "changed": resumed, "freed": freed}, text)

@@ -30,7 +30,7 @@ class ProgressView:
 
     def show(self, report: Report) -> None:
         """Update the bars from the report."""
-        read = say("{total} {total:page|pages} read, {due} due", total=f"{report.total:,}", due=f"{report.new:,}")
+        read = say("{total} {total:page|pages} read, {due} due", total=report.total, due=report.new)
         self._progress.update(self._crawl, description=read, completed=report.total)
         for ranked in report.ranked.values():
             if ranked.engine.requests:
@@ -56,13 +56,8 @@ def show_progress(*, enabled: bool) -> Iterator[ProgressView | None]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
+    text = TextColumn("{task.description}")
+    columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield ProgressView(progress)
 
@@ -74,14 +69,14 @@ def print_report(report: Report, *, console: "Console") -> None:
         status=colour_status(report.status),
         site=escape(report.site),
         seconds=f"{report.duration.total_seconds():.1f}",
-        total=f"{report.total:,}",
+        total=report.total,
     )
     # Unknown unless the pages were looked up in the ledger.
-    head += say(", {count} due", count=f"{report.new:,}") if report.looked_up else ""
-    changed = say(" ({count} changed)", count=f"{report.changed:,}") if report.changed else ""
-    removed = say(", {count} removed", count=f"{report.removed:,}") if report.removed else ""
-    waiting = say(", {count} left from before", count=f"{report.waiting:,}") if report.waiting else ""
-    cached = say(", {count} already announced", count=f"{report.cached:,}") if report.looked_up else ""
+    head += say(", {count} due", count=report.new) if report.looked_up else ""
+    changed = say(" ({count} changed)", count=report.changed) if report.changed else ""
+    removed = say(", {count} removed", count=report.removed) if report.removed else ""
+    waiting = say(", {count} left from before", count=report.waiting) if report.waiting else ""
+    cached = say(", {count} already announced", count=report.cached) if report.looked_up else ""
     console.print(head + changed + removed + waiting + cached)
     if any(engine.attempted or engine.left or engine.broken for engine in report.lines):
         console.print(_make_table(report))
@@ -94,16 +89,16 @@ def describe_quota_line(title: str, quota: QuotaState) -> str:
         return say(
             "{title}: {used} of {limit} used today by our own count, but {title} takes no more today; new at {time}.",
             title=title,
-            used=f"{quota.used:,}",
-            limit=f"{quota.limit:,}",
+            used=quota.used,
+            limit=quota.limit,
             time=format_time(quota.resets_at),
         )
     return say(
         "{title}: {used} of {limit} used today, {remaining} remain; new at {time}.",
         title=title,
-        used=f"{quota.used:,}",
-        limit=f"{quota.limit:,}",
-        remaining=f"{quota.remaining:,}",
+        used=quota.used,
+        limit=quota.limit,
+        remaining=quota.remaining,
         time=format_time(quota.resets_at),
     )
 
@@ -134,21 +129,20 @@ def _describe(report: Report) -> Iterator[str]:
     if dropped.total and not report.given:
         yield say(
             "Dropped: {invalid} invalid, {foreign} of another host, {outside} outside the key's folder.",
-            invalid=f"{dropped.invalid:,}",
-            foreign=f"{dropped.foreign_host:,}",
-            outside=f"{dropped.outside_key_location:,}",
+            invalid=dropped.invalid,
+            foreign=dropped.foreign_host,
+            outside=dropped.outside_key_location,
         )
     if report.too_soon and not report.given:
-        count = f"{report.too_soon:,}"
         yield say(
             "{count} {count:page|pages} changed only minutes ago; the next execution sends {count:it|them}.",
-            count=count,
+            count=report.too_soon,
         )
     if report.files_unchanged:
         yield say(
             "{count} of {files} sitemap files had not changed and were not read.",
-            count=f"{report.files_unchanged:,}",
-            files=f"{report.files:,}",
+            count=report.files_unchanged,
+            files=report.files,
         )
     yield from _describe_quotas(report)
     for sitemap in report.sitemaps:
@@ -185,6 +179,6 @@ def _describe_quotas(report: Report) -> Iterator[str]:
         if waiting := ranked.count_beyond_quota():
             yield say(
                 "{count} {count:page waits|pages wait} for {title}'s quota of the next days.",
-                count=f"{waiting:,}",
+                count=waiting,
                 title=title,
             )

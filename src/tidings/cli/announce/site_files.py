@@ -16,9 +16,9 @@ from tidings.announce.site.document import change_site, describe_changes, export
 from tidings.announce.site.errors import SiteError
 from tidings.cli.announce.sites import app
 from tidings.cli.language import label, say, say_rule, translate
-from tidings.cli.options import GroupOption, JsonOption
-from tidings.cli.output import print_answer
-from tidings.cli.session import Exit, Session, command, fail, fail_to_read, require_group
+from tidings.cli.options import GroupOption
+from tidings.cli.output import show
+from tidings.cli.session import Session, answering, command, fail, fail_to_read, fail_to_write, require_group
 
 if TYPE_CHECKING:
     from tidings.announce.site.site import Site
@@ -67,23 +67,20 @@ async def export_sites(
     try:
         _write_private(Path(file), text)
     except OSError as error:
-        message = say("{path} cannot be written: {reason}", path=file, reason=translate(error.strerror or ""))
-        fail(message, code=Exit.FAILED)
-    count = f"{len(documents):,}"
-    typer.echo(
-        say("Wrote {count} {count:site|sites} to {file}.", count=count, file=file)
-        if with_secrets
-        else say("Wrote {count} {count:site|sites} to {file}, without {count:its|their} keys.", count=count, file=file)
-    )
+        fail_to_write(file, error)
+    count = len(documents)
+    if with_secrets:
+        show("Wrote {count} {count:site|sites} to {file}.", count=count, file=file)
+    else:
+        show("Wrote {count} {count:site|sites} to {file}, without {count:its|their} keys.", count=count, file=file)
 
 
 @app.command("import")
-@command
+@answering
 async def import_sites(
     session: Session,
     file: FileArgument,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the difference; change nothing.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Add and change sites as a JSON file says.
 
@@ -95,8 +92,7 @@ async def import_sites(
     planned = [await _plan(installation, each, file=file, number=at) for at, each in enumerate(documents, start=1)]
     twice = [site_id for site_id, count in Counter(each.new.id for each in planned).items() if count > 1]
     if twice:
-        names = ", ".join(sorted(twice))
-        fail(say("{file} names {names} more than once; nothing was changed", file=file, names=names))
+        fail("{file} names {names} more than once; nothing was changed", file=file, names=", ".join(sorted(twice)))
     added = [each.new.id for each in planned if each.old is None]
     changed = {each.new.id: describe_changes(each.old, each.new) for each in planned if each.old is not None}
     changed = {site_id: changes for site_id, changes in changed.items() if changes}
@@ -111,13 +107,13 @@ async def import_sites(
         "unchanged": len(planned) - len(added) - len(changed),
         "dryRun": dry_run,
     }
-    print_answer(result, _describe(result), as_json=as_json)
+    session.answer(result, _describe(result))
 
 
 def _write_private(path: Path, text: str) -> None:
     """Create a file that only its owner can read, because it may contain keys."""
     if path.exists() and not stat.S_ISREG(path.lstat().st_mode):
-        fail(say("{path} is no plain file, and is left as it is; - writes to standard output", path=path))
+        fail("{path} is no plain file, and is left as it is; - writes to standard output", path=path)
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
         opened.write(text)
@@ -129,9 +125,9 @@ def _describe(result: dict[str, Any]) -> str:
         lines += [f"~ {site_id}: {name}: {old} → {new}" for name, (old, new) in changes.items()]
     counts = say(
         "{added} added, {changed} changed, {unchanged} unchanged.",
-        added=f"{len(result['added']):,}",
-        changed=f"{len(result['changed']):,}",
-        unchanged=f"{result['unchanged']:,}",
+        added=len(result["added"]),
+        changed=len(result["changed"]),
+        unchanged=result["unchanged"],
     )
     end = say(" This was a dry run: nothing was changed.") if result["dryRun"] else ""
     return "\n".join([*lines, counts + end])
@@ -152,8 +148,8 @@ def _read_documents(file: str) -> list[dict[str, Any]]:
             raise ValueError
         return list(documents)
     except (ValueError, KeyError, TypeError, RecursionError):
-        named = {"file": file, "example": '{"sites": [{"id": "shop", …}]}'}
-        fail(say("{file}: it must be JSON such as {example}; `tidings sites export` writes it", **named))
+        example = '{"sites": [{"id": "shop", …}]}'
+        fail("{file}: it must be JSON such as {example}; `tidings sites export` writes it", file=file, example=example)
 
 
 def _check_documents(documents: list[dict[str, Any]], *, file: str) -> Iterator[dict[str, Any]]:
@@ -174,7 +170,7 @@ def _check_documents(documents: list[dict[str, Any]], *, file: str) -> Iterator[
 def _refuse(file: str, number: int, document: dict[str, Any], message: str) -> NoReturn:
     """End the command for a mistake in one site of the file."""
     name = document.get("id") or say("without an id")
-    fail(say("{file}: site {number} ({name}): {message}", file=file, number=number, name=name, message=message))
+    fail("{file}: site {number} ({name}): {message}", file=file, number=number, name=name, message=message)
 
 
 async def _plan(installation: "Installation", document: dict[str, Any], *, file: str, number: int) -> _PlannedSite:
@@ -185,7 +181,7 @@ async def _plan(installation: "Installation", document: dict[str, Any], *, file:
         if site_id is None:
             site_id = read_site({"indexnowKey": "only-for-its-id", **document}, **defaults).id
         if installation.is_from_environment(site_id):
-            fail(say("SITEMAP_URL and the variables beside it set {site} up; take it out of the file", site=site_id))
+            fail("SITEMAP_URL and the variables beside it set {site} up; take it out of the file", site=site_id)
         old = await installation.sites.find(site_id)
         if old is None:
             return _PlannedSite(document, None, installation.know(read_site(document, **defaults)))

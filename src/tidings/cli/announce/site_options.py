@@ -15,7 +15,7 @@ from tidings.announce.site.google_settings import IndexedContent
 from tidings.announce.site.site import SubmitMethod
 from tidings.cli.language import say
 from tidings.cli.options import read_secret
-from tidings.cli.session import fail_to_read
+from tidings.cli.session import declare, fail_to_read
 
 # Reads what was given: the fields of a site's document, None for those that were not given. It may ask for secrets.
 ReadOptions = Callable[[], dict[str, Any]]
@@ -128,8 +128,7 @@ def takes_site_options(work: Work) -> Work:
         given = {option.field: kwargs.pop(option.parameter.name) for option in _OPTIONS}
         await work(*args, **kwargs, read_options=functools.partial(_read_options, given))
 
-    run.__signature__ = inspect.Signature([*own.values(), *shared.values()])  # type: ignore[attr-defined]
-    run.__annotations__ = {name: each.annotation for name, each in (own | shared).items()}
+    declare(run, [*own.values(), *shared.values()])
     return run
 
 

@@ -11,16 +11,16 @@ from tidings.announce.site.site import Site
 from tidings.cli.announce.announce import require_key
 from tidings.cli.announce.site_options import ReadOptions, takes_site_options
 from tidings.cli.language import say
-from tidings.cli.options import GroupOption, JsonOption, KeyOption, SiteArgument, make_group
-from tidings.cli.output import escape, print_answer, print_json, print_table
-from tidings.cli.session import Session, command, fail, require_group, require_site
+from tidings.cli.options import GroupOption, KeyOption, SiteArgument, make_group
+from tidings.cli.output import print_json
+from tidings.cli.session import Session, answering, fail, require_group, require_site
 from tidings.core.secrets.scopes import Scope
 
 app = make_group("Store, change and remove sites.")
 
 
 @app.command("add")
-@command
+@answering
 @takes_site_options
 async def add(
     session: Session,
@@ -28,7 +28,6 @@ async def add(
     key: KeyOption = None,
     site_id: Annotated[str | None, typer.Option("--id", help="The site's id. [the host]")] = None,
     host: Annotated[str | None, typer.Option("--host", help="The site's host. [the sitemap's]")] = None,
-    as_json: JsonOption = False,
     *,
     read_options: ReadOptions,
 ) -> None:
@@ -49,11 +48,11 @@ async def add(
     site = read_site(document, engines=settings.engines, schedule=settings.schedule)
     installation = await session.open()
     stored = await installation.sites.save(installation.know(site), origin=Origin.API)
-    print_answer({"site": describe_site(stored)}, say("Stored {site}.", site=stored.id), as_json=as_json)
+    session.answer({"site": describe_site(stored)}, "Stored {site}.", site=stored.id)
 
 
 @app.command("set")
-@command
+@answering
 @takes_site_options
 async def set_site(
     session: Session,
@@ -65,7 +64,6 @@ async def set_site(
     baidu: Annotated[bool | None, typer.Option("--baidu/--no-baidu", help="Whether to push to Baidu.")] = None,
     no_google: Annotated[bool, typer.Option("--no-google", help="Forget Google's credentials.")] = False,
     no_google_indexing: Annotated[bool, typer.Option("--no-google-indexing", help="Indexing API off.")] = False,
-    as_json: JsonOption = False,
     *,
     read_options: ReadOptions,
 ) -> None:
@@ -80,46 +78,42 @@ async def set_site(
     if no_google:
         given["googleCredentials"] = None
     if not given:
-        fail(say("nothing to change: give at least one option; `tidings sites set --help` lists them"))
+        fail("nothing to change: give at least one option; `tidings sites set --help` lists them")
 
     installation = await session.open()
     if installation.is_from_environment(site_id):
-        fail(say("SITEMAP_URL and the variables beside it set {site} up; change them instead", site=site_id))
+        fail("SITEMAP_URL and the variables beside it set {site} up; change them instead", site=site_id)
     await require_site(installation, site_id)
     changed = await installation.sites.change(
         site_id,
         lambda site: installation.know(change_site(site, given, engines=settings.engines, schedule=settings.schedule)),
     )
     if changed is None:
-        fail(say("{site} was removed meanwhile", site=site_id))
-    text = say("Changed {site}: {fields}.", site=changed.id, fields=say(", ").join(given))
-    print_answer({"site": describe_site(changed)}, text, as_json=as_json)
+        fail("{site} was removed meanwhile", site=site_id)
+    fields = say(", ").join(given)
+    session.answer({"site": describe_site(changed)}, "Changed {site}: {fields}.", site=changed.id, fields=fields)
 
 
 @app.command("list")
-@command
-async def list_sites(
-    session: Session,
-    group: GroupOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@answering
+async def list_sites(session: Session, group: GroupOption = None) -> None:
     """List all sites."""
     installation = await session.open()
     await require_group(installation, group)
     found = [site for site in await installation.sites.list_all() if group in (None, site.group)]
-    if as_json:
-        print_json({"sites": [describe_site(site) for site in found]})
-    else:
-        titles = (say("group"), say("sitemap"), say("channels"), say("schedule"))
-        print_table([_make_row(site) for site in found], "id", *titles)
+    session.answer_table(
+        {"sites": [describe_site(site) for site in found]},
+        ("id", say("group"), say("sitemap"), say("channels"), say("schedule")),
+        [_make_row(site) for site in found],
+    )
 
 
 def _make_row(site: Site) -> tuple[str, ...]:
     return (
-        escape(site.id),
-        escape(site.group or "-"),
-        escape(", ".join(site.sitemap_urls)),
-        escape(", ".join(_list_channels(site))),
+        site.id,
+        site.group or "-",
+        ", ".join(site.sitemap_urls),
+        ", ".join(_list_channels(site)),
         site.schedule if site.enabled else say("off"),
     )
 
@@ -135,19 +129,19 @@ def _list_channels(site: Site) -> Iterator[str]:
 
 
 @app.command("show")
-@command
-async def show(session: Session, site_id: SiteArgument, as_json: JsonOption = True) -> None:
+@answering
+async def show(session: Session, site_id: SiteArgument) -> None:
     """Show one site as JSON. Its keys are masked."""
     installation = await session.open()
     print_json({"site": describe_site(await require_site(installation, site_id))}, indent=2)
 
 
 @app.command("remove")
-@command
-async def remove(session: Session, site_id: SiteArgument, as_json: JsonOption = False) -> None:
+@answering
+async def remove(session: Session, site_id: SiteArgument) -> None:
     """Delete a site. Its history and its ledger stay, in case it comes back."""
     installation = await session.open()
     site = await require_site(installation, site_id)
     await installation.service.remove(site)
     await installation.tokens.revoke(Scope.SITE, site=site.number)
-    print_answer({"removed": site_id}, say("Removed {site}.", site=site_id), as_json=as_json)
+    session.answer({"removed": site_id}, "Removed {site}.", site=site_id)

@@ -1,19 +1,19 @@
 """Where `tidings announce` gets its pages: a sitemap of the network or of this machine, or a list of URLs."""
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.cli.language import label, say, translate
-from tidings.cli.session import fail, fail_to_read
+from tidings.cli.language import label, translate
+from tidings.cli.session import Session, fail, fail_to_read
 from tidings.core.clock import parse_duration
 from tidings.core.secrets.escapes import escape_controls
 
@@ -67,32 +67,31 @@ class Source:
         return crawl if self.since is None else RecentPages(crawl, since=now - self.since)
 
 
-@contextmanager
 def find_source(
-    sitemap: str | None, *, urls: Sequence[str], urls_from: str | None, since: str | None, host: str | None
-) -> Iterator[Source]:
-    """The source that the arguments name. Ends the command if they name none, or two."""
+    session: Session,
+    sitemap: str | None,
+    *,
+    urls: Sequence[str],
+    urls_from: str | None,
+    since: str | None,
+    host: str | None,
+) -> Source:
+    """The source that the arguments name, open until the command ends. Ends it if they name none, or two."""
     listed = bool(urls) or urls_from is not None
     if (sitemap is not None) == listed:
-        fail(say("name either a sitemap, or pages with --url or --urls-from"))
+        fail("name either a sitemap, or pages with --url or --urls-from")
     if listed and since is not None:
-        fail(say("--since goes by the lastmod of a sitemap; pages that are named count as changed just now"))
+        fail("--since goes by the lastmod of a sitemap; pages that are named count as changed just now")
     if sitemap is not None:
-        yield _find_sitemap(sitemap, since=_read_since(since), host=host)
-        return
-    with _open_list(urls_from) as file:
-        lines = chain(urls, _read_lines(file))
-        first = next(lines, None)
-        if first is None:
-            fail(say("there are no URLs to announce: the list is empty"))
-        if not urlsplit(first).netloc:
-            fail(
-                say(
-                    "{line!r} is not a URL; a list names one page a line, such as https://example.com/page",
-                    line=first[:80],
-                )
-            )
-        yield Source(f"{_find_origin(first, host=host)}/sitemap.xml", lines=chain([first], lines))
+        return _find_sitemap(sitemap, since=_read_since(since), host=host)
+    lines = chain(urls, _read_lines(_open_list(session, urls_from)))
+    first = next(lines, None)
+    if first is None:
+        fail("there are no URLs to announce: the list is empty")
+    if not urlsplit(first).netloc:
+        line = first[:80]
+        fail("{line!r} is not a URL; a list names one page a line, such as https://example.com/page", line=line)
+    return Source(f"{_find_origin(first, host=host)}/sitemap.xml", lines=chain([first], lines))
 
 
 def _read_since(since: str | None) -> timedelta | None:
@@ -108,10 +107,8 @@ def _find_sitemap(sitemap: str, *, since: timedelta | None, host: str | None) ->
         return Source(sitemap, since=since)
     if not path.exists():
         fail(
-            say(
-                "{sitemap} is neither a file here nor a URL such as https://example.com/sitemap.xml",
-                sitemap=escape_controls(sitemap),
-            )
+            "{sitemap} is neither a file here nor a URL such as https://example.com/sitemap.xml",
+            sitemap=escape_controls(sitemap),
         )
     from tidings.announce.sitemap.local import find_first_url
     from tidings.announce.sitemap.reader import RefusedSitemapError
@@ -123,7 +120,7 @@ def _find_sitemap(sitemap: str, *, since: timedelta | None, host: str | None) ->
     except OSError as error:
         fail_to_read(path, error)
     if first is None and host is None:
-        fail(say("{path} lists no URLs; --host would say whose sitemap it is", path=path))
+        fail("{path} lists no URLs; --host would say whose sitemap it is", path=path)
     return Source(f"{_find_origin(first or '', host=host)}/{quote(path.name)}", path=path, since=since)
 
 
@@ -133,30 +130,24 @@ def _find_origin(url: str, *, host: str | None) -> str:
     return f"{split.scheme or 'https'}://{host or split.netloc}"
 
 
-@contextmanager
-def _open_list(urls_from: str | None) -> Iterator[IO[bytes] | None]:
+def _open_list(session: Session, urls_from: str | None) -> Iterable[bytes]:
     """The list. Standard input is stored in a file first, so that no execution waits for a slow pipe."""
     if urls_from is None:
-        yield None
-        return
-    if urls_from != "-":
-        try:
-            file = Path(urls_from).open("rb")  # noqa: SIM115 - closed below; only opening it may fail for a person
-        except OSError as error:
-            fail_to_read(urls_from, error)
-        with file:
-            yield file
-        return
-    with tempfile.TemporaryFile() as spool:
-        while block := sys.stdin.buffer.read(64 * 1024):
-            spool.write(block)
+        return ()
+    if urls_from == "-":
+        spool = session.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the session closes it
+        shutil.copyfileobj(sys.stdin.buffer, spool)
         spool.seek(0)
-        yield spool
+        return spool
+    try:
+        return session.enter_context(Path(urls_from).open("rb"))
+    except OSError as error:
+        fail_to_read(urls_from, error)
 
 
-def _read_lines(file: IO[bytes] | None) -> Iterator[str]:
+def _read_lines(lines: Iterable[bytes]) -> Iterator[str]:
     """The lines that are neither empty nor a comment."""
-    for line in file or ():
+    for line in lines:
         text = line.decode("utf-8", "replace").strip().removeprefix("\ufeff")
         if text and not text.startswith("#"):
             yield text

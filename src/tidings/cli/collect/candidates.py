@@ -6,21 +6,20 @@ import typer
 
 from tidings.cli.collect.run import require_platform
 from tidings.cli.language import label, say, translate
-from tidings.cli.options import JsonOption, PlatformOption
-from tidings.cli.output import escape, format_time, print_answer, print_json, print_table
-from tidings.cli.session import Session, command
+from tidings.cli.options import PlatformOption
+from tidings.cli.output import format_time
+from tidings.cli.session import Session, answering
 from tidings.core.clock import to_text
 
 if TYPE_CHECKING:
     from tidings.collect.status.queries import ListedCandidate
 
 
-@command
+@answering
 async def failed(
     session: Session,
     platform: PlatformOption = None,
     limit: Annotated[int, typer.Option("--limit", help="How many, the latest first.", min=1, max=100_000)] = 50,
-    as_json: JsonOption = False,
 ) -> None:
     """List the candidates that were given up, and why."""
     from tidings.collect.status.queries import list_failed
@@ -29,22 +28,21 @@ async def failed(
     installation = await session.open()
     async with installation.database.read() as connection:
         found = await list_failed(connection, platform=platform, limit=limit)
-    if as_json:
-        print_json({"failed": [_describe(each) for each in found]})
-    elif not found:
-        typer.echo(say("No candidate was given up."))
-    else:
-        rows = [
+    session.answer_table(
+        {"failed": [_describe(each) for each in found]},
+        (say("platform"), say("note"), say("failed"), say("attempts"), say("reason")),
+        [
             (
-                escape(each.platform),
-                escape(each.note_id),
+                each.platform,
+                each.note_id,
                 format_time(each.updated_at),
                 f"{each.retry_count:,}",
-                escape(label(str(each.code), translate(each.message or ""))),
+                label(str(each.code), translate(each.message or "")),
             )
             for each in found
-        ]
-        print_table(rows, say("platform"), say("note"), say("failed"), say("attempts"), say("reason"))
+        ],
+        empty=say("No candidate was given up."),
+    )
 
 
 def _describe(candidate: "ListedCandidate") -> dict[str, Any]:
@@ -52,8 +50,8 @@ def _describe(candidate: "ListedCandidate") -> dict[str, Any]:
     return {**{name: getattr(candidate, name) for name in names}, "failed_at": to_text(candidate.updated_at)}
 
 
-@command
-async def retry(session: Session, platform: PlatformOption = None, as_json: JsonOption = False) -> None:
+@answering
+async def retry(session: Session, platform: PlatformOption = None) -> None:
     """Try again the candidates that were given up.
 
     They are due at once, as if they had never failed.
@@ -61,8 +59,4 @@ async def retry(session: Session, platform: PlatformOption = None, as_json: Json
     require_platform(platform)
     installation = await session.open()
     count = await installation.collect.writer.corrections.requeue(platform)
-    print_answer(
-        {"requeued": count},
-        say("{count} {count:candidate is|candidates are} due again.", count=f"{count:,}"),
-        as_json=as_json,
-    )
+    session.answer({"requeued": count}, "{count} {count:candidate is|candidates are} due again.", count=count)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from tidings.cli.collect.run import require_platform
-from tidings.cli.language import say, translate
-from tidings.cli.options import JsonOption, make_group
-from tidings.cli.output import escape, format_time, print_json, print_table
-from tidings.cli.session import Exit, Session, command, fail
+from tidings.cli.language import say, say_word, translate
+from tidings.cli.options import make_group
+from tidings.cli.output import escape, format_time, print_json, print_table, show
+from tidings.cli.session import Exit, Session, answering, command, fail
 from tidings.core.clock import to_text
 from tidings.core.secrets.secret import Secret
 
@@ -89,7 +89,7 @@ async def change(
     from tidings.collect.pasted_cookie import CookieError
 
     if priority is None and daily_limit is None:
-        fail(say("give --priority or --daily-limit"))
+        fail("give --priority or --daily-limit")
     installation = await session.open()
     try:
         _require_found(
@@ -97,12 +97,12 @@ async def change(
         )
     except CookieError as error:
         fail(translate(str(error)))
-    typer.echo(say("Changed {name}.", name=name))
+    show("Changed {name}.", name=name)
 
 
 @app.command("check")
-@command
-async def check(session: Session, name: NameArgument, as_json: JsonOption = False) -> Exit:
+@answering
+async def check(session: Session, name: NameArgument) -> Exit:
     """Ask the platform who is logged in with a cookie. It reads no note and counts as no use.
 
     Exit code 0: logged in. 1: logged out, or the platform did not answer. 2: bad input.
@@ -120,20 +120,17 @@ async def check(session: Session, name: NameArgument, as_json: JsonOption = Fals
     except (CrawlError, KeyRingError) as error:
         fail(translate(str(error)), code=Exit.FAILED)
     assert found is not None and stored is not None  # noqa: S101, PT018 - it was there a moment ago
-    if as_json:
-        print_json(_describe_check(found, stored))
-    else:
-        typer.echo(_write_check(found, stored))
+    session.answer(_describe_check(found, stored), _write_check(found, stored))
     return Exit.DONE if found.is_usable else Exit.FAILED
 
 
 @app.command("list")
-@command
-async def list_cookies(session: Session, as_json: JsonOption = False) -> None:
+@answering
+async def list_cookies(session: Session) -> None:
     """List all cookies and their status, never their values."""
     installation = await session.open()
     found = await installation.collect.cookies.list_all()
-    if as_json:
+    if session.as_json:
         from tidings.web.models.collect import CookiesAnswer
 
         print_json(CookiesAnswer.describe(cookies=found).to_json())
@@ -151,7 +148,7 @@ async def enable(session: Session, name: NameArgument) -> None:
     """Make a cooling, invalid or banned cookie active again. Its error counts become 0."""
     installation = await session.open()
     _require_found(await installation.collect.cookies.enable(name), name)
-    typer.echo(say("Enabled {name}.", name=name))
+    show("Enabled {name}.", name=name)
 
 
 @app.command("remove")
@@ -160,7 +157,7 @@ async def remove(session: Session, name: NameArgument) -> None:
     """Delete a cookie."""
     installation = await session.open()
     _require_found(await installation.collect.cookies.remove(name), name)
-    typer.echo(say("Removed {name}.", name=name))
+    show("Removed {name}.", name=name)
 
 
 def _explain_stored(new: "NewCookie") -> None:
@@ -175,12 +172,10 @@ def _explain_stored(new: "NewCookie") -> None:
         )
         typer.echo(warning, err=True)
     if new.user_agent is None:
-        typer.echo(say("Its browser is not known; a request copied as cURL, or --user-agent, tells it."), err=True)
+        show("Its browser is not known; a request copied as cURL, or --user-agent, tells it.", err=True)
     if new.expires_at is not None:
-        typer.echo(say("It ends on {time} at the latest.", time=format_time(new.expires_at)))
-    typer.echo(
-        say("`tidings cookies check {name}` asks {platform} whether it works.", name=new.name, platform=new.platform)
-    )
+        show("It ends on {time} at the latest.", time=format_time(new.expires_at))
+    show("`tidings cookies check {name}` asks {platform} whether it works.", name=new.name, platform=new.platform)
 
 
 def _write_check(found: "CookieCheck", stored: "Cookie") -> str:
@@ -228,13 +223,13 @@ def _ask_cookie(file: Path | None) -> Secret:
         return Secret(sys.stdin.buffer.read(_LONGEST_INPUT).decode("utf-8", "replace"))
     given: str = typer.prompt(say("Cookie (not shown)"), hide_input=True, err=True)
     if len(given) >= _LONGEST_LINE:
-        fail(say("the terminal cut the cookie off; put it into a file, and run: tidings cookies add … < FILE"))
+        fail("the terminal cut the cookie off; put it into a file, and run: tidings cookies add … < FILE")
     return Secret(given)
 
 
 def _require_found(found: bool, name: str) -> None:
     if not found:
-        fail(say("there is no cookie {name!r}; `tidings cookies list` shows the cookies", name=name))
+        fail("there is no cookie {name!r}; `tidings cookies list` shows the cookies", name=name)
 
 
 def _make_row(cookie: "Cookie") -> tuple[str, ...]:
@@ -242,9 +237,9 @@ def _make_row(cookie: "Cookie") -> tuple[str, ...]:
     return (
         escape(cookie.name),
         escape(cookie.platform),
-        _name_status(state.status.value),
+        say_word(state.status.value),
         str(cookie.priority),
-        say("{used} of {limit}", used=f"{state.daily_used:,}", limit=f"{cookie.daily_limit:,}"),
+        say("{used} of {limit}", used=state.daily_used, limit=cookie.daily_limit),
         _describe_errors(state.consecutive_errors, state.total_errors),
         format_time(state.cooling_until),
         format_time(cookie.expires_at),
@@ -252,14 +247,4 @@ def _make_row(cookie: "Cookie") -> tuple[str, ...]:
 
 
 def _describe_errors(row: int, total: int) -> str:
-    return say("{row} in a row, {total} in all", row=f"{row:,}", total=f"{total:,}") if total else "-"
-
-
-def _name_status(status: str) -> str:
-    words = {
-        "active": say("active"),
-        "cooling": say("cooling"),
-        "invalid": say("invalid"),
-        "banned": say("banned"),
-    }
-    return words.get(status, escape(status))
+    return say("{row} in a row, {total} in all", row=row, total=total) if total else "-"

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.cli.language import say, translate
-from tidings.cli.options import JsonOption, VerboseOption, make_group
-from tidings.cli.output import print_json
-from tidings.cli.session import Exit, Session, command, fail
+from tidings.cli.options import VerboseOption, make_group
+from tidings.cli.output import print_json, show
+from tidings.cli.session import Exit, Session, answering, fail
 
 if TYPE_CHECKING:
     from tidings.collect.feishu.setup import TablePlan
@@ -21,12 +21,11 @@ def feishu() -> None:
 
 
 @app.command("setup")
-@command
+@answering
 async def setup(
     session: Session,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before anything is changed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> Exit:
     """Create missing tables and fields, and print the settings.
@@ -42,24 +41,24 @@ async def setup(
 
     target = session.settings.collect.feishu
     if target is None:
-        fail(say("set FEISHU_APP_ID, FEISHU_APP_SECRET and FEISHU_APP_TOKEN first (docs/feishu.md)"))
+        fail("set FEISHU_APP_ID, FEISHU_APP_SECRET and FEISHU_APP_TOKEN first (docs/feishu.md)")
     installation = await session.open(verbose=verbose)
     client = make_feishu_client(installation, target)
     try:
         plans = await plan_setup(client, target)
-        if not as_json:
+        if not session.as_json:
             _print_plans(plans)
         is_open = any(not plan.is_complete for plan in plans)
-        if is_open and not (dry_run or yes or as_json):
+        if is_open and not (dry_run or yes or session.as_json):
             typer.confirm(say("Change the base?"), abort=True)
         ids = {plan.name: plan.table_id if dry_run else await carry_out(client, plan) for plan in plans}
     except FeishuError as error:
         said = {"error": translate(str(error)), "action": translate(error.action)}
-        fail(say("{error}; nothing is lost, and setup may be repeated. {action}", **said), code=Exit.FAILED)
-    if as_json:
+        fail("{error}; nothing is lost, and setup may be repeated. {action}", **said, code=Exit.FAILED)
+    if session.as_json:
         print_json({"changes": _describe_plans(plans), "settings": _name_settings(ids), "dryRun": dry_run})
     elif not dry_run:
-        typer.echo(say("Store these settings, and give them to every process of Tidings:"))
+        show("Store these settings, and give them to every process of Tidings:")
         for name, table_id in _name_settings(ids).items():
             typer.echo(f"{name}={table_id}")
     return Exit.FAILED if any(plan.difference.wrong for plan in plans) else Exit.DONE

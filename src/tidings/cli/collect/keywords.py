@@ -8,9 +8,9 @@ import typer
 
 from tidings.cli.collect.run import require_platform
 from tidings.cli.language import say, translate
-from tidings.cli.options import JsonOption, PlatformArgument, make_group
-from tidings.cli.output import escape, format_time, print_json, print_table
-from tidings.cli.session import Session, command, fail
+from tidings.cli.options import PlatformArgument, make_group
+from tidings.cli.output import escape, format_time, print_json, print_table, show
+from tidings.cli.session import Session, answering, command, fail
 
 if TYPE_CHECKING:
     from tidings.collect.write.keywords import Keyword, RefreshPlan
@@ -74,8 +74,8 @@ async def add(
             "Warning: searching {platform} needs {needed} uses a day, and its cookies allow {allowed}. Watch fewer "
             "keywords or pages, raise DISCOVER_INTERVAL_MINUTES, or `tidings cookies set NAME --daily-limit N`.",
             platform=platform,
-            needed=f"{overload.needed:,}",
-            allowed=f"{overload.allowed:,}",
+            needed=overload.needed,
+            allowed=overload.allowed,
         )
         typer.echo(warning, err=True)
 
@@ -84,7 +84,7 @@ def _read_day(name: str, text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        fail(say("--{name} must be a day such as 2026-01-01", name=name))
+        fail("--{name} must be a day such as 2026-01-01", name=name)
 
 
 def _read_plan(refresh: str | None, period: str | None) -> "RefreshPlan | None":
@@ -92,18 +92,18 @@ def _read_plan(refresh: str | None, period: str | None) -> "RefreshPlan | None":
 
     if refresh is None:
         if period is not None:
-            fail(say("--for needs --refresh"))
+            fail("--for needs --refresh")
         return None
     return NO_REFRESH if refresh == "off" else parse_refresh(refresh, period)
 
 
 @app.command("list")
-@command
-async def list_keywords(session: Session, as_json: JsonOption = False) -> None:
+@answering
+async def list_keywords(session: Session) -> None:
     """List the watched keywords and the result of their last search."""
     installation = await session.open()
     found = await installation.collect.keywords.list_all()
-    if as_json:
+    if session.as_json:
         from tidings.web.models.collect import KeywordsAnswer
 
         print_json(KeywordsAnswer.describe(keywords=found).to_json())
@@ -126,7 +126,7 @@ async def remove(session: Session, platform: PlatformArgument, keyword: KeywordA
     _check_keyword(keyword)
     installation = await session.open()
     _require_found(await installation.collect.keywords.remove(platform, keyword), platform, keyword)
-    typer.echo(say("Removed {keyword} on {platform}.", keyword=keyword.strip(), platform=platform))
+    show("Removed {keyword} on {platform}.", keyword=keyword.strip(), platform=platform)
 
 
 @app.command("pause")
@@ -134,7 +134,7 @@ async def remove(session: Session, platform: PlatformArgument, keyword: KeywordA
 async def pause(session: Session, platform: PlatformArgument, keyword: KeywordArgument) -> None:
     """Keep a keyword, but do not search for it."""
     await _set_enabled(session, platform, keyword, enabled=False)
-    typer.echo(say("Paused {keyword} on {platform}.", keyword=keyword.strip(), platform=platform))
+    show("Paused {keyword} on {platform}.", keyword=keyword.strip(), platform=platform)
 
 
 @app.command("resume")
@@ -142,7 +142,7 @@ async def pause(session: Session, platform: PlatformArgument, keyword: KeywordAr
 async def resume(session: Session, platform: PlatformArgument, keyword: KeywordArgument) -> None:
     """Search for a paused keyword again."""
     await _set_enabled(session, platform, keyword, enabled=True)
-    typer.echo(say("Resumed {keyword} on {platform}.", keyword=keyword.strip(), platform=platform))
+    show("Resumed {keyword} on {platform}.", keyword=keyword.strip(), platform=platform)
 
 
 async def _set_enabled(session: Session, platform: str, keyword: str, *, enabled: bool) -> None:

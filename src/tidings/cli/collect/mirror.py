@@ -4,17 +4,16 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.language import label, say, translate
-from tidings.cli.options import JsonOption, VerboseOption
-from tidings.cli.output import print_json
-from tidings.cli.session import Exit, Session, command, deliver_alerts, fail
+from tidings.cli.language import label, translate
+from tidings.cli.options import VerboseOption
+from tidings.cli.output import print_json, show
+from tidings.cli.session import Exit, Session, answering, deliver_alerts, fail
 
 
-@command
+@answering
 async def mirror(
     session: Session,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Compare every row, also delivered ones.")] = False,
-    as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> Exit:
     """Bring the mirror in Feishu up to date now.
@@ -24,22 +23,19 @@ async def mirror(
     installation = await session.open(verbose=verbose)
     if installation.collect.mirror is None:
         if session.settings.collect.feishu is None:
-            fail(
-                say("no mirror is set up; set FEISHU_APP_ID, then run `tidings collect feishu setup` (docs/feishu.md)")
-            )
+            fail("no mirror is set up; set FEISHU_APP_ID, then run `tidings collect feishu setup` (docs/feishu.md)")
         session.warn_of_mirror()
-        fail(say("no table is mirrored; set the FEISHU_TABLE_… that `tidings collect feishu setup` prints"))
+        fail("no table is mirrored; set the FEISHU_TABLE_… that `tidings collect feishu setup` prints")
     delivered = await (installation.collect.mirror.rebuild() if rebuild else installation.collect.mirror.deliver())
     await deliver_alerts(installation)
     counts = {name: getattr(delivered, name) for name in ("created", "updated", "deleted", "refused")}
     failures = {table: str(error) for table, error in delivered.failures.items()}
-    if as_json:
+    if session.as_json:
         print_json({**counts, "failures": failures, "busy": delivered.is_busy})
     elif delivered.is_busy:
-        typer.echo(say("Another process delivers now; nothing was done here."))
+        show("Another process delivers now; nothing was done here.")
     else:
-        shown = {name: f"{count:,}" for name, count in counts.items()}
-        typer.echo(say("{created} created, {updated} updated, {deleted} deleted, {refused} refused.", **shown))
+        show("{created} created, {updated} updated, {deleted} deleted, {refused} refused.", **counts)
         for table, reason in failures.items():
             typer.echo(f"tidings: {label(table, translate(reason))}", err=True)
     return Exit.FAILED if failures or delivered.refused or delivered.is_busy else Exit.DONE

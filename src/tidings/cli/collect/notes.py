@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from tidings.cli.collect.run import require_platform
 from tidings.cli.language import label, say, translate
-from tidings.cli.options import JsonOption, PlatformOption, YesOption, make_group
-from tidings.cli.output import escape, format_time, make_console, print_answer, print_json, print_table, show_bar
-from tidings.cli.session import Exit, Session, command, describe_system_error, fail, is_watched, join_clauses
+from tidings.cli.options import PlatformOption, YesOption, make_group
+from tidings.cli.output import escape, format_time, make_console, print_json, print_table, show_bar
+from tidings.cli.session import Exit, Session, answering, command, fail
 from tidings.core.clock import parse_timestamp
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ NoteArgument = Annotated[str, typer.Argument(help="The note's id.")]
 
 
 @app.command("list")
-@command
+@answering
 async def list_notes(
     session: Session,
     search: SearchOption = None,
@@ -51,7 +51,6 @@ async def list_notes(
     until: UntilOption = None,
     limit: Annotated[int, typer.Option("--limit", help="How many.", min=1, max=500)] = 20,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where the page before ended.")] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List notes, the newest collected first."""
     from tidings.collect.archive.archive import CursorError
@@ -62,7 +61,7 @@ async def list_notes(
         page = await installation.collect.notes.list_page(wanted, limit=limit, cursor=cursor)
     except CursorError as error:
         fail(translate(str(error)))
-    if as_json:
+    if session.as_json:
         print_json({"notes": [each.describe() for each in page.notes], "next": page.next})
         return
     if not page.notes:
@@ -77,10 +76,8 @@ async def list_notes(
 
 
 @app.command("show")
-@command
-async def show(
-    session: Session, platform: PlatformArgument, note_id: NoteArgument, as_json: JsonOption = False
-) -> None:
+@answering
+async def show(session: Session, platform: PlatformArgument, note_id: NoteArgument) -> None:
     """Show one note with its whole text.
 
     Also its versions, its counts each time it was read, and its first comments.
@@ -98,7 +95,7 @@ async def show(
     stored = installation.collect.stored_comments
     page = await stored.list_page(platform, note_id, limit=_SHOWN_COMMENTS)
     total = await stored.count(platform, note_id)
-    if as_json:
+    if session.as_json:
         described = {
             **versions[-1].describe(),
             "versions": [each.describe() for each in versions],
@@ -135,8 +132,8 @@ async def export(
     wanted, chosen = _make_filter(platform, keyword, author, kind, since, until, search), _read_format(form, file)
     content = _read_content(of, chosen)
     installation = await session.open()
-    with show_bar(say("exporting"), enabled=is_watched()) as on_progress, _open_output(file) as output:
-        total = await installation.collect.notes.count(wanted) if is_watched() else 0
+    with show_bar(say("exporting"), enabled=session.is_watched) as on_progress, _open_output(file) as output:
+        total = await installation.collect.notes.count(wanted) if session.is_watched else 0
         done = 0
 
         def count(written: int) -> None:
@@ -154,26 +151,25 @@ async def export(
 
 
 @app.command("delete")
-@command
+@answering
 async def delete(
     session: Session,
     platform: PlatformArgument,
     note_id: NoteArgument,
     yes: YesOption = False,
-    as_json: JsonOption = False,
 ) -> Exit | None:
     """Delete a note everywhere.
 
     It is also deleted in Feishu, and never collected again.
     """
-    named = {"note_id": note_id, "platform": platform}
+    named: dict[str, Any] = {"note_id": note_id, "platform": platform}
     if not yes and not typer.confirm(say("Delete note {note_id} of {platform} for good?", **named)):
         typer.echo(say("Nothing was deleted."))
         return Exit.FAILED
     installation = await session.open()
     if not await installation.collect.writer.corrections.delete_note(platform, note_id):
-        fail(say("there is neither a note nor a candidate {note_id!r} of {platform}; nothing was deleted", **named))
-    print_answer({"deleted": True}, say("Deleted note {note_id} of {platform}.", **named), as_json=as_json)
+        fail("there is neither a note nor a candidate {note_id!r} of {platform}; nothing was deleted", **named)
+    session.answer({"deleted": True}, "Deleted note {note_id} of {platform}.", **named)
     return None
 
 
@@ -191,7 +187,7 @@ def _make_filter(
 
     require_platform(platform)
     if kind is not None and kind not in list(NoteKind):
-        fail(say("--kind must be one of {names}", names=", ".join(NoteKind)))
+        fail("--kind must be one of {names}", names=", ".join(NoteKind))
     return NoteFilter(
         platform=platform,
         keyword=keyword,
@@ -206,7 +202,7 @@ def _make_filter(
 def _read_time(name: str, text: str | None) -> datetime | None:
     found = None if text is None else parse_timestamp(text)
     if text is not None and found is None:
-        fail(say("{name} must be a timestamp such as 2026-11-15T10:00:00Z, or a day", name=name))
+        fail("{name} must be a timestamp such as 2026-11-15T10:00:00Z, or a day", name=name)
     return found
 
 
@@ -216,7 +212,7 @@ def _read_format(form: str | None, file: Path) -> "ExportFormat":
     name = file.suffix.removeprefix(".") if form is None else form
     if name not in list(ExportFormat):
         names = ", ".join(ExportFormat)
-        fail(say("--format must be one of {names}, or the ending of the file's name", names=names))
+        fail("--format must be one of {names}, or the ending of the file's name", names=names)
     return ExportFormat(name)
 
 
@@ -224,7 +220,7 @@ def _read_content(of: str, form: "ExportFormat") -> "ExportContent":
     from tidings.collect.archive.export import ExportContent, ExportError, check_export
 
     if of not in list(ExportContent):
-        fail(say("--of must be one of {names}", names=", ".join(ExportContent)))
+        fail("--of must be one of {names}", names=", ".join(ExportContent))
     try:
         check_export(form, ExportContent(of))
     except ExportError as error:
@@ -253,6 +249,8 @@ def _open_output(file: Path) -> Iterator[BinaryIO]:
             yield output
         part.replace(file)
     except OSError as error:
+        from tidings.cli.failures import describe_system_error, join_clauses
+
         # Show the final name instead of the temporary one, which the user does not know.
         error.filename = str(file)
         fail(join_clauses(describe_system_error(error), say("no file was written")), code=Exit.FAILED)
@@ -313,9 +311,7 @@ def _print_comments(comments: "Sequence[StoredComment]", *, total: int) -> None:
         for line in comment.text.split("\n"):
             console.print(f"{indent}  {escape(line)}", highlight=False)
     if total > len(comments):
-        rest = say(
-            "{count} more: `tidings collect notes export FILE --of comments`", count=f"{total - len(comments):,}"
-        )
+        rest = say("{count} more: `tidings collect notes export FILE --of comments`", count=total - len(comments))
         console.print(rest, highlight=False)
 
 

@@ -49,7 +49,7 @@ class WorkView:
         counts.update(more)
         if platform not in self._lines:
             self._lines[platform] = self._progress.add_task("", total=None)
-        shown = say(", ").join(say("{count} {title}", count=f"{count:,}", title=name) for name, count in counts.items())
+        shown = say(", ").join(say("{count} {title}", count=count, title=name) for name, count in counts.items())
         self._progress.update(self._lines[platform], description=label(escape(platform), shown))
 
 
@@ -66,7 +66,7 @@ def print_discovery(report: DiscoverReport, *, console: Console) -> None:
     """The result of each keyword."""
     if report.ended is None:
         return
-    counts = say("{found} found, {new} new", found=f"{report.found:,}", new=f"{report.created:,}")
+    counts = say("{found} found, {new} new", found=report.found, new=report.created)
     console.print(label(_describe_end(report.ended), counts))
     if not report.searches:
         return

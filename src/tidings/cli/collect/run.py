@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tidings.cli.language import say, translate
-from tidings.cli.options import JsonOption, PlatformArgument, PlatformOption, VerboseOption
-from tidings.cli.output import make_console, print_answer, print_json
-from tidings.cli.session import Exit, Session, command, deliver_alerts, fail, is_watched, stop_on_signals
+from tidings.cli.options import PlatformArgument, PlatformOption, VerboseOption
+from tidings.cli.output import make_console, print_json
+from tidings.cli.session import Exit, Session, answering, deliver_alerts, fail, stop_on_signals
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tidings.wiring.installation import Installation
 
 
-@command
-async def discover(session: Session, as_json: JsonOption = False, verbose: VerboseOption = False) -> Exit:
+@answering
+async def discover(session: Session, verbose: VerboseOption = False) -> Exit:
     """Search every watched keyword now. New notes become candidates.
 
     Exit code 0: all searched. 1: some could not be searched. 2: nothing is watched.
@@ -27,23 +27,21 @@ async def discover(session: Session, as_json: JsonOption = False, verbose: Verbo
     from tidings.cli.collect.report import print_discovery, show_work
 
     async with _open_workbench(session, verbose=verbose) as bench:
-        with stop_on_signals(bench.stop), show_work(enabled=is_watched(as_json, verbose)) as view:
+        with stop_on_signals(bench.stop), show_work(enabled=session.is_watched) as view:
             report = await bench.runner.discover(bench.stop, on_progress=view.show_search)
         if report.ended is None:
-            fail(say("no keyword is watched; `tidings collect keywords add PLATFORM KEYWORD` adds one"))
+            fail("no keyword is watched; `tidings collect keywords add PLATFORM KEYWORD` adds one")
         if report.ended.status == "running":
             fail(translate(report.ended.reason or "") or say("it is already running"), code=Exit.FAILED)
-        if as_json:
+        if session.as_json:
             print_json(report.to_json())
         else:
             print_discovery(report, console=make_console())
         return await bench.end([report.ended])
 
 
-@command
-async def run(
-    session: Session, platform: PlatformOption = None, as_json: JsonOption = False, verbose: VerboseOption = False
-) -> Exit:
+@answering
+async def run(session: Session, platform: PlatformOption = None, verbose: VerboseOption = False) -> Exit:
     """Collect the notes of all due candidates now.
 
     Exit code 0: all collected. 1: some failed or had to be left; they are tried again. 2: bad input.
@@ -52,10 +50,10 @@ async def run(
 
     require_platform(platform)
     async with _open_workbench(session, verbose=verbose) as bench:
-        with stop_on_signals(bench.stop), show_work(enabled=is_watched(as_json, verbose)) as view:
+        with stop_on_signals(bench.stop), show_work(enabled=session.is_watched) as view:
             reports = await bench.runner.collect(bench.stop, platform=platform, on_progress=view.show_settled)
         pauses = await bench.installation.collect.writer.pauses.list_all()
-        if as_json:
+        if session.as_json:
             from tidings.web.models.collect import PauseDocument
 
             shown = [PauseDocument.model_validate(pause).to_json() for pause in pauses]
@@ -65,29 +63,26 @@ async def run(
         return await bench.end([report.ended for report in reports])
 
 
-@command
-async def recover(session: Session, as_json: JsonOption = False) -> None:
+@answering
+async def recover(session: Session) -> None:
     """Release the locks of dead executions. A service does this every 15 minutes."""
     from tidings.collect.alerts.monitor import WorkflowAlerts
 
     installation = await session.open()
     recovered = await installation.collect.writer.recover()
     await WorkflowAlerts(installation.database, installation.alerts).record_recovery()
-    print_answer(
+    session.answer(
         asdict(recovered),
-        say(
-            "Ended {executions} executions and released {records} records; {failed} of them had failed too often and "
-            "were given up.",
-            executions=f"{len(recovered.executions):,}",
-            records=f"{recovered.records:,}",
-            failed=f"{recovered.failed:,}",
-        ),
-        as_json=as_json,
+        "Ended {executions} executions and released {records} records; {failed} of them had failed too often and "
+        "were given up.",
+        executions=len(recovered.executions),
+        records=recovered.records,
+        failed=recovered.failed,
     )
 
 
-@command
-async def resume(session: Session, platform: PlatformArgument, as_json: JsonOption = False) -> None:
+@answering
+async def resume(session: Session, platform: PlatformArgument) -> None:
     """End the pause of a platform that was down or blocked this machine."""
     require_platform(platform)
     installation = await session.open()
@@ -95,7 +90,7 @@ async def resume(session: Session, platform: PlatformArgument, as_json: JsonOpti
     text = say("Resumed {platform}.", platform=platform)
     if not is_ended:
         text = say("{platform} is not paused.", platform=platform)
-    print_answer({"resumed": is_ended}, text, as_json=as_json)
+    session.answer({"resumed": is_ended}, text)
 
 
 def require_platform(platform: str | None) -> None:

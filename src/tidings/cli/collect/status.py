@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidings.cli.language import say, translate
-from tidings.cli.options import JsonOption
+from tidings.cli.language import say, say_word, translate
 from tidings.cli.output import escape, format_time, make_console, make_execution_table, make_table, print_json
-from tidings.cli.session import Session, command
+from tidings.cli.session import Session, answering
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,13 +15,13 @@ if TYPE_CHECKING:
     from tidings.collect.status.report import CollectStatus
 
 
-@command
-async def status(session: Session, as_json: JsonOption = False) -> None:
+@answering
+async def status(session: Session) -> None:
     """Show candidates, executions, cookies, mirror and alerts."""
     session.warn_of_mirror()
     installation = await session.open()
     shown = await installation.collect.status.read()
-    if as_json:
+    if session.as_json:
         from tidings.web.models.collect import CollectStatusAnswer
 
         print_json(CollectStatusAnswer.model_validate(shown).to_json())
@@ -38,13 +37,13 @@ def _print(shown: "CollectStatus", *, console: "Console") -> None:
     enabled = sum(each.enabled for each in shown.keywords)
     paused = len(shown.keywords) - enabled
     console.print()
-    console.print(say("Keywords: {watched} watched, {paused} paused.", watched=f"{enabled:,}", paused=f"{paused:,}"))
+    console.print(say("Keywords: {watched} watched, {paused} paused.", watched=enabled, paused=paused))
     usable = ", ".join(
         say(
             "{platform} {usable} of {total}",
             platform=escape(platform),
-            usable=f"{count['usable']:,}",
-            total=f"{count['total']:,}",
+            usable=count["usable"],
+            total=count["total"],
         )
         for platform, count in shown.cookie_counts.items()
     )
@@ -80,7 +79,7 @@ def _print_candidates(shown: "CollectStatus", *, console: "Console") -> None:
     if not shown.candidates:
         console.print(say("There are no candidates yet."))
         return
-    statuses = list(_name_statuses().values())
+    statuses = [say_word(status.value) for status in CandidateStatus]
     table = make_table(say("platform"), *statuses, right=statuses)
     for platform, counts in shown.candidates.items():
         table.add_row(escape(platform), *(f"{counts[status]:,}" for status in CandidateStatus))
@@ -96,30 +95,19 @@ def _print_comments(shown: "CollectStatus", *, console: "Console") -> None:
         line = say(
             "Comments of {platform}: {waiting} {waiting:note waits|notes wait} for theirs, {failed} failed.",
             platform=escape(platform),
-            waiting=f"{waiting:,}",
-            failed=f"{counts.get(StageStatus.FAILED, 0):,}",
+            waiting=waiting,
+            failed=counts.get(StageStatus.FAILED, 0),
         )
         console.print(line, highlight=False)
 
 
-def _name_statuses() -> dict[str, str]:
-    """The title of the column of each status, in the order of the statuses."""
-    return {
-        "pending": say("pending"),
-        "processing": say("processing"),
-        "collected": say("collected"),
-        "failed": say("failed"),
-        "deleted": say("deleted"),
-    }
-
-
 def _write_mirror(mirror: "MirrorStatus") -> str:
     waiting = (
-        say("{count} {count:change waits|changes wait}", count=f"{mirror.waiting:,}")
+        say("{count} {count:change waits|changes wait}", count=mirror.waiting)
         if mirror.waiting
         else say("no change waits")
     )
     since = "" if mirror.oldest is None else say(", the oldest since {time}", time=format_time(mirror.oldest))
-    refused = say("; {count} {count:row was|rows were} refused", count=f"{mirror.refused:,}") if mirror.refused else ""
+    refused = say("; {count} {count:row was|rows were} refused", count=mirror.refused) if mirror.refused else ""
     error = say("; last error: {error}", error=escape(translate(mirror.last_error))) if mirror.last_error else ""
     return waiting + since + refused + error

@@ -12,6 +12,7 @@ from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import Site, make_site
 from tidings.cli.announce.announce import announce_site
 from tidings.cli.language import say
+from tidings.cli.session import Session
 from tidings.core.clock import Clock
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox.bundle import Sandbox
@@ -76,7 +77,7 @@ async def show_announcing(installation: Installation, sandbox: Sandbox, *, conso
 
 async def _announce(installation: Installation, site: Site) -> None:
     """One execution. Ctrl-C ends it in good order, and the demo with it."""
-    await announce_site(installation, site)
+    await announce_site(Session(), installation, site)
     [last] = await installation.executions.list_recent(site.workflow_name, limit=1)
     if last.status is ExecutionStatus.INTERRUPTED:
         raise typer.Exit(_ENDED_BY_PERSON)
@@ -100,7 +101,7 @@ def _conclude(console: Console, sandbox: Sandbox) -> bool:
     went_well = _went_well(sandbox)
     totals = {engine.name: engine.accepted.total() for engine in sandbox.engines}
     totals["Bing"] = _count_at_bing(sandbox).total()
-    accepted = say(", ").join(say("{total} by {name}", total=f"{each:,}", name=name) for name, each in totals.items())
+    accepted = say(", ").join(say("{total} by {name}", total=each, name=name) for name, each in totals.items())
     verdict = (
         say(
             "each page once by the engines, page {page} twice, and Bing's quota used up: as it should be.",

@@ -87,7 +87,7 @@ def _own_folder(data_dir: Path) -> Iterator[None]:
 
     mark = data_dir / "made-by-tidings-demo"
     if data_dir.exists() and not mark.exists():
-        fail(say("{folder} is not the demo's own folder; set TIDINGS_DATA_DIR to another place", folder=data_dir))
+        fail("{folder} is not the demo's own folder; set TIDINGS_DATA_DIR to another place", folder=data_dir)
     prepare_data_dir(data_dir)
     with mark.open("a") as held:
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli.language import say
+from tidings.cli.output import show
 from tidings.cli.session import Session, command, stop_on_signals
 from tidings.core.clock import SystemClock
 from tidings.core.stop import Stop, StopRequestedError
@@ -33,8 +34,7 @@ async def sandbox(
     """
     from tidings.sandbox.bundle import serve_sandbox
 
-    stop = Stop(clock=SystemClock())
-    with stop_on_signals(stop), suppress(StopRequestedError):
+    with stop_on_signals(Stop(clock=SystemClock())) as stop, suppress(StopRequestedError):
         await stop.wait_for(serve_sandbox(port=port, pages=pages, on_ready=_show_addresses))
 
 
@@ -45,12 +45,12 @@ def _show_addresses(sandbox: "Sandbox") -> None:
     addresses, site = {name: other.address for name, other in sandbox.others.items()}, sandbox.site
     for title, address in _list_addresses(sandbox, addresses):
         typer.echo(f"{title} {address}")
-    typer.echo(say("Copy these variables into another terminal:"))
+    show("Copy these variables into another terminal:")
     typer.echo("\n".join(f"export {name}='{value}'" for name, value in _list_variables(addresses).items()))
     engines = " ".join(f"--engine {engine.endpoint}" for engine in sandbox.engines)
-    typer.echo(say("Then announce:"))
+    show("Then announce:")
     _show_command(f"tidings announce {site.sitemap_url} --key {site.key} {engines}")
-    typer.echo(say("or, with Bing, Baidu and Google:"))
+    show("or, with Bing, Baidu and Google:")
     added = f"tidings sites add {site.sitemap_url} --key {site.key} {engines} --bing-key -"
     changed = f"tidings sites set {site.host}"
     _show_command(f"echo {DEMO_BING_KEY} | {added}")
@@ -58,14 +58,14 @@ def _show_addresses(sandbox: "Sandbox") -> None:
     credentials = f"curl -s {addresses['google']}/credentials.json -o google.json"
     _show_command(f"{credentials} && {changed} --google-credentials google.json")
     _show_command(f"tidings run {site.host}")
-    typer.echo(say("or collect:"))
+    show("or collect:")
     for name, cookie in _list_cookies().items():
         _show_command(f"echo '{cookie}' | tidings cookies add my-{name} --platform {name}")
     _show_command("export $(tidings collect feishu setup --yes | grep '^FEISHU_TABLE_')")
     _show_command("tidings collect keywords add bilibili 咖啡")
     for step in ("discover", "run", "mirror"):
         _show_command(f"tidings collect {step}")
-    typer.echo(say("Ctrl-C ends it."))
+    show("Ctrl-C ends it.")
 
 
 def _show_command(command: str) -> None:

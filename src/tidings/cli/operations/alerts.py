@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli.language import label, say, translate
-from tidings.cli.options import JsonOption, make_group
-from tidings.cli.output import escape, format_time, print_json, print_table
-from tidings.cli.session import ALERT_PATIENCE, Exit, Session, command, fail
+from tidings.cli.options import make_group
+from tidings.cli.output import format_time
+from tidings.cli.session import ALERT_PATIENCE, Exit, Session, answering, fail
 from tidings.core.clock import to_text
 
 if TYPE_CHECKING:
@@ -20,16 +20,15 @@ app = make_group("Show alerts, and try their destinations.")
 
 
 @app.command("list")
-@command
+@answering
 async def list_alerts(
     session: Session,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")] = 100,
-    as_json: JsonOption = False,
 ) -> None:
     """List open alerts, the newest first."""
     installation = await session.open()
     found = await installation.alerts.list_open(limit=limit)
-    rows = [
+    documents = [
         {
             "level": installation.alerts.find_level(each.kind).value,
             "kind": each.kind,
@@ -40,41 +39,38 @@ async def list_alerts(
         }
         for each in found
     ]
-    if as_json:
-        print_json({"alerts": rows})
-    elif not found:
-        typer.echo(say("No alert is open."))
-    else:
-        shown = [
-            (*(escape(row[name]) for name in ("level", "kind", "subject", "reason")), format_time(each.since))
-            for row, each in zip(rows, found, strict=True)
-        ]
-        print_table(shown, say("level"), say("kind"), say("subject"), say("reason"), say("since"))
+    session.answer_table(
+        {"alerts": documents},
+        (say("level"), say("kind"), say("subject"), say("reason"), say("since")),
+        [
+            (*(row[name] for name in ("level", "kind", "subject", "reason")), format_time(each.since))
+            for row, each in zip(documents, found, strict=True)
+        ],
+        empty=say("No alert is open."),
+    )
 
 
 @app.command("test")
-@command
-async def try_destinations(session: Session, as_json: JsonOption = False) -> Exit:
+@answering
+async def try_destinations(session: Session) -> Exit:
     """Send a test message to every destination.
 
     Exit code 0: all accepted it. 1: one did not. 2: there is none.
     """
     installation = await session.open(leaves_nothing=True)
     if not installation.destinations:
-        fail(say("no destination is set: TIDINGS_ALERT_URLS and TIDINGS_WEBHOOK_URL name them"))
+        fail("no destination is set: TIDINGS_ALERT_URLS and TIDINGS_WEBHOOK_URL name them")
     from tidings.core.alerts.delivery import try_sending
 
     event, destinations = _make_event(installation), installation.destinations
     failures = await asyncio.gather(*(try_sending(each, event, within=ALERT_PATIENCE) for each in destinations))
-    results = [
-        (each.name, None if failure is None else failure.reason)
-        for each, failure in zip(destinations, failures, strict=True)
+    problems = [(each.name, failure and failure.reason) for each, failure in zip(destinations, failures, strict=True)]
+    lines = [
+        label(name, say("failed: {reason}", reason=translate(problem)) if problem else say("accepted"))
+        for name, problem in problems
     ]
-    if as_json:
-        print_json({"destinations": [{"name": name, "problem": problem} for name, problem in results]})
-    for name, problem in () if as_json else results:
-        result = say("accepted") if problem is None else say("failed: {reason}", reason=translate(problem))
-        typer.echo(label(name, result))
+    document = {"destinations": [{"name": name, "problem": problem} for name, problem in problems]}
+    session.answer(document, "\n".join(lines))
     return Exit.FAILED if any(failures) else Exit.DONE
 
 

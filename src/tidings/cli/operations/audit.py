@@ -9,9 +9,8 @@ import typer
 
 import tidings
 from tidings.cli.language import say, translate
-from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, make_console, print_json
-from tidings.cli.session import Exit, Session, command, fail
+from tidings.cli.session import Exit, Session, answering, fail
 from tidings.core.secrets.secret import Secret
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from tidings.settings.settings import Settings
 
 
-@command
+@answering
 async def audit(
     session: Session,
     backup: Annotated[
@@ -33,7 +32,6 @@ async def audit(
     repository: Annotated[
         Path, typer.Option("--repository", help="A folder that is published, such as a checkout.")
     ] = Path(),
-    as_json: JsonOption = False,
 ) -> Exit:
     """Look for cookies, keys and tokens in clear. Changes nothing, shows no secret.
 
@@ -44,14 +42,14 @@ async def audit(
     from tidings.audit.audit import run_audit
 
     if not repository.is_dir():
-        fail(say("--repository: {path} is not a folder; nothing was searched", path=repository))
+        fail("--repository: {path} is not a folder; nothing was searched", path=repository)
     for path in backup or ():
         # Whether there is one behind a closed folder is for the audit to find.
         with suppress(PermissionError):
             if not path.exists():
-                fail(say("--backup: {path} does not exist; nothing was searched", path=path))
+                fail("--backup: {path} does not exist; nothing was searched", path=path)
     report = await run_audit(_make_subject(session.settings, backups=backup or [], repository=repository))
-    if as_json:
+    if session.as_json:
         print_json(report.describe(), indent=2)
     else:
         _show(report, make_console())

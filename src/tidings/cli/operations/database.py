@@ -1,71 +1,49 @@
 """`tidings database`: bring the tables to the revision of a release."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tidings.cli.language import say, translate
-from tidings.cli.options import JsonOption, YesOption, make_group
-from tidings.cli.output import print_answer
-from tidings.cli.session import Session, command, fail
-
-if TYPE_CHECKING:
-    from tidings.core.db.database import Database
-    from tidings.settings.settings import Settings
+from tidings.cli.options import YesOption, make_group
+from tidings.cli.session import Session, answering, fail
 
 app = make_group("Upgrade or downgrade the tables.")
 
 
 @app.command("upgrade")
-@command
-async def upgrade(session: Session, as_json: JsonOption = False) -> None:
+@answering
+async def upgrade(session: Session) -> None:
     """Bring the tables up to date. Every other command does this by itself."""
-    _show_revision(await _migrate(session.settings, None), as_json=as_json)
+    await _migrate(session, None)
 
 
 @app.command("downgrade")
-@command
+@answering
 async def downgrade(
     session: Session,
     revision: Annotated[str, typer.Argument(help='An earlier revision, or "base" to remove all tables.')],
     yes: YesOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Take the tables back to an earlier revision. Deletes the data of newer tables."""
-    settings = session.settings
     if not yes:
         typer.confirm(say("This deletes the data of newer tables. Go on?"), abort=True)
-    _show_revision(await _migrate(settings, revision), as_json=as_json)
+    await _migrate(session, revision)
 
 
-def _show_revision(revision: str | None, *, as_json: bool) -> None:
-    shown = revision or "base"
-    print_answer({"revision": shown}, say("The tables are at revision {revision}.", revision=shown), as_json=as_json)
-
-
-async def _migrate(settings: "Settings", revision: str | None) -> str | None:
-    from tidings.core.db.database import find_revision, open_database
-    from tidings.storage import find_database_url, prepare_data_dir
-    from tidings.wiring.opening import prepare_tables
-
-    prepare_data_dir(settings.data_dir)
-    database = open_database(find_database_url(settings))
-    try:
-        if revision is None:
-            await prepare_tables(database)
-        else:
-            await _downgrade(database, revision)
-        return await find_revision(database)
-    finally:
-        await database.close()
-
-
-async def _downgrade(database: "Database", revision: str) -> None:
+async def _migrate(session: Session, revision: str | None) -> None:
+    """Bring the tables to this revision, by default the newest."""
     from alembic.util import CommandError
 
-    from tidings.core.db.database import downgrade_database
+    from tidings.core.db.database import downgrade_database, find_revision
+    from tidings.storage import prepare_data_dir
+    from tidings.wiring.opening import prepare_tables
 
+    prepare_data_dir(session.settings.data_dir)
+    database = await session.open_database()
     try:
-        await downgrade_database(database, revision=revision)
+        await (prepare_tables(database) if revision is None else downgrade_database(database, revision=revision))
     except CommandError as error:
-        fail(say("there is no such revision ({reason}); nothing was changed", reason=translate(str(error))))
+        fail("there is no such revision ({reason}); nothing was changed", reason=translate(str(error)))
+    shown = await find_revision(database) or "base"
+    session.answer({"revision": shown}, "The tables are at revision {revision}.", revision=shown)

@@ -9,33 +9,32 @@ import typer
 
 from tidings.announce.site.site import check_key, make_indexnow_key
 from tidings.cli.announce.announce import require_key
-from tidings.cli.language import say, translate
-from tidings.cli.options import JsonOption, KeyOption, make_group
-from tidings.cli.output import print_answer
-from tidings.cli.session import Exit, Session, command, fail
+from tidings.cli.language import say
+from tidings.cli.options import KeyOption, make_group
+from tidings.cli.session import Exit, Session, answering, fail, fail_to_write
 from tidings.core.secrets.master_key import new_master_key
 
 app = make_group("Make and rotate keys.")
 
 
 @app.command("new")
-def new(
+@answering
+async def new(
+    session: Session,
     indexnow: Annotated[bool, typer.Option("--indexnow", help="Make an IndexNow key instead.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a master key and print it. Changes nothing."""
     key = make_indexnow_key() if indexnow else new_master_key()
-    print_answer({"key": key}, key, as_json=as_json)
+    session.answer({"key": key}, key)
 
 
 @app.command("file")
-@command
+@answering
 async def file(
     session: Session,
     docroot: Annotated[Path, typer.Argument(help="The folder that your web server serves as /.")],
     key: KeyOption = None,
-    as_json: JsonOption = False,
-) -> Exit:
+) -> None:
     """Write the IndexNow key file into a web server's folder.
 
     The file is KEY.txt, where engines look for it, and everybody may read it. A file with other content is left alone.
@@ -43,17 +42,15 @@ async def file(
     text = check_key(require_key(key, session.settings)).reveal()
     path = docroot / f"{text}.txt"
     if not docroot.is_dir():
-        fail(say("{path} is not a folder", path=docroot))
+        fail("{path} is not a folder", path=docroot)
     try:
         written = _write_new(path, text)
         if not written and path.read_bytes().strip() != text.encode():
-            fail(say("{path} holds something else; nothing was changed", path=path), code=Exit.FAILED)
+            fail("{path} holds something else; nothing was changed", path=path, code=Exit.FAILED)
     except OSError as error:
-        reason = translate(error.strerror or "")
-        fail(say("{path} cannot be written: {reason}", path=path, reason=reason), code=Exit.FAILED)
+        fail_to_write(path, error)
     message = say("Wrote {path}.", path=path) if written else say("{path} is there already.", path=path)
-    print_answer({"path": str(path), "written": written}, message, as_json=as_json)
-    return Exit.DONE
+    session.answer({"path": str(path), "written": written}, message)
 
 
 def _write_new(path: Path, text: str) -> bool:
@@ -68,24 +65,20 @@ def _write_new(path: Path, text: str) -> bool:
 
 
 @app.command("rotate")
-@command
-async def rotate(session: Session, as_json: JsonOption = False) -> None:
+@answering
+async def rotate(session: Session) -> None:
     """Encrypt all stored secrets with the newest master key.
 
     The newest is the first in COOKIE_MASTER_KEY=k2:NEW,k1:OLD.
     """
     installation = await session.open()
     rotated = await installation.sites.rotate_keys() + await installation.collect.cookies.rotate_keys()
-    print_answer(
-        {"rotated": rotated},
-        say("Encrypted {count} stored {count:secret|secrets} again.", count=f"{rotated:,}"),
-        as_json=as_json,
-    )
+    session.answer({"rotated": rotated}, "Encrypted {count} stored {count:secret|secrets} again.", count=rotated)
 
 
 @app.command("status")
-@command
-async def status(session: Session, as_json: JsonOption = False) -> None:
+@answering
+async def status(session: Session) -> None:
     """Show the ids of the master keys that are in use."""
     installation = await session.open()
     current = installation.keys.current_id
@@ -94,5 +87,5 @@ async def status(session: Session, as_json: JsonOption = False) -> None:
     lines = [say("New secrets are encrypted with {key}.", key=current)]
     for key_id, count in counts.items():
         advice = "" if key_id == current else say("; run `tidings keys rotate`")
-        lines.append(say("{key}: {count} {count:secret|secrets}", key=key_id, count=f"{count:,}") + advice)
-    print_answer({"current": current, "values": dict(counts)}, "\n".join(lines), as_json=as_json)
+        lines.append(say("{key}: {count} {count:secret|secrets}", key=key_id, count=count) + advice)
+    session.answer({"current": current, "values": dict(counts)}, "\n".join(lines))

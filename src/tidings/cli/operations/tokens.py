@@ -7,9 +7,9 @@ import typer
 
 from tidings.announce.site.site import check_group
 from tidings.cli.language import say
-from tidings.cli.options import JsonOption, make_group
-from tidings.cli.output import escape, format_time, print_answer, print_json, print_table
-from tidings.cli.session import Exit, Session, command, fail, require_site, warn
+from tidings.cli.options import make_group
+from tidings.cli.output import format_time
+from tidings.cli.session import Exit, Session, answering, fail, require_site, warn
 from tidings.core.clock import to_text
 from tidings.core.secrets.scopes import Scope
 
@@ -22,14 +22,13 @@ SiteOption = Annotated[str | None, typer.Option("--site", help="The site's id, f
 
 
 @app.command("new")
-@command
+@answering
 async def new(
     session: Session,
     scope: ScopeArgument,
     name: NameOption = None,
     site: SiteOption = None,
     group: GroupOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a token and print it. It is not shown again.
 
@@ -37,7 +36,7 @@ async def new(
     """
     _require_fit(scope, site)
     if group is not None and scope is not Scope.VIEWER:
-        fail(say("--group belongs to the scope viewer, and only to it"))
+        fail("--group belongs to the scope viewer, and only to it")
     installation = await session.open()
     if group is not None and not await installation.sites.has_group(check_group(group)):
         warn(say("no site is in the group {group!r} yet", group=group))
@@ -50,55 +49,47 @@ async def new(
         group=group,
     )
     token = made.reveal()
-    print_answer({"token": token, "scope": scope.value, "name": site or given}, token, as_json=as_json)
+    session.answer({"token": token, "scope": scope.value, "name": site or given}, token)
 
 
 @app.command("revoke")
-@command
+@answering
 async def revoke(
     session: Session,
     scope: ScopeArgument,
     name: NameOption = None,
     site: SiteOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Revoke a token. It stops working within a few seconds."""
     _require_fit(scope, site)
     if site is None and name is None:
-        fail(say("--name is needed; `tidings tokens list` shows the names"))
+        fail("--name is needed; `tidings tokens list` shows the names")
     installation = await session.open()
     number = None if site is None else (await require_site(installation, site)).number
     if not await installation.tokens.revoke(scope, site=number, name=None if site else name):
-        fail(say("there is no such token; `tidings tokens list` shows the tokens"), code=Exit.FAILED)
-    print_answer({"revoked": True, "scope": scope.value, "name": site or name}, say("Revoked."), as_json=as_json)
+        fail("there is no such token; `tidings tokens list` shows the tokens", code=Exit.FAILED)
+    session.answer({"revoked": True, "scope": scope.value, "name": site or name}, "Revoked.")
 
 
 @app.command("list")
-@command
-async def list_tokens(session: Session, as_json: JsonOption = False) -> None:
+@answering
+async def list_tokens(session: Session) -> None:
     """List all tokens by scope and name. The tokens themselves are not stored."""
     installation = await session.open()
     found = await installation.tokens.list_all()
-    if as_json:
-        rows = [
-            {
-                "scope": each.scope.value,
-                "name": each.name,
-                "group": each.group,
-                "createdAt": to_text(each.created_at),
-            }
-            for each in found
-        ]
-        print_json({"tokens": rows})
-        return
-    print_table(
-        [(each.scope.value, escape(each.name), each.group or "-", format_time(each.created_at)) for each in found],
-        *(say("scope"), say("name"), say("group"), say("made")),
+    documents = [
+        {"scope": each.scope.value, "name": each.name, "group": each.group, "createdAt": to_text(each.created_at)}
+        for each in found
+    ]
+    session.answer_table(
+        {"tokens": documents},
+        (say("scope"), say("name"), say("group"), say("made")),
+        [(each.scope.value, each.name, each.group or "-", format_time(each.created_at)) for each in found],
     )
 
 
 def _require_fit(scope: Scope, site: str | None) -> None:
     if scope is Scope.SITE and site is None:
-        fail(say("the scope site needs --site; `tidings sites list` shows the sites"))
+        fail("the scope site needs --site; `tidings sites list` shows the sites")
     if scope is not Scope.SITE and site is not None:
-        fail(say("--site belongs to the scope site, and only to it"))
+        fail("--site belongs to the scope site, and only to it")
