@@ -92,7 +92,7 @@ def test_an_empty_environment_gives_every_default() -> None:
         "crawl": CrawlSettings(),
         "collect": CollectSettings(),
         "site": None,
-        "secrets": (),
+        "secrets": {},
         "warnings": (),
     }
     settings = read_settings({})
@@ -488,9 +488,9 @@ def test_a_secret_can_come_from_a_file_and_the_variable_itself_goes_first(name: 
     others.pop(name, None)
     from_file = read_settings({**others, f"{name}_FILE": str(path)})
     from_both = read_settings({**others, f"{name}_FILE": str(path), name: "direct-0123"})
-    assert Secret(CANARY) in from_file.secrets
-    assert Secret("direct-0123") in from_both.secrets
-    assert Secret(CANARY) not in from_both.secrets
+    assert Secret(CANARY) in from_file.secrets.values()
+    assert Secret("direct-0123") in from_both.secrets.values()
+    assert Secret(CANARY) not in from_both.secrets.values()
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
@@ -524,7 +524,7 @@ def test_no_secret_shows_in_the_settings_and_all_are_known_to_the_redactor() -> 
     settings = read_settings({**values, "SITEMAP_URL": SITEMAP})
     assert "canary" not in repr(settings)
     assert "canary" not in str(settings)
-    assert {secret.reveal() for secret in settings.secrets} == set(values.values())
+    assert {secret.reveal() for secret in settings.secrets.values()} == set(values.values())
 
 
 def test_settings_cannot_be_changed() -> None:

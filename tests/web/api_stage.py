@@ -135,7 +135,7 @@ async def open_api(
         given: dict[str, Any] = {
             "engines": tuple(engine.endpoint for engine in asked),
             "tokens": {Scope.ADMIN: Secret(ADMIN)},
-            "secrets": (Secret(ADMIN),),
+            "secrets": {"TIDINGS_TOKEN": Secret(ADMIN)},
             "bases": ApiBases(bing=bing.address),
         }
         installation = await stack.enter_async_context(open_stage(database_url, folder, **{**given, **settings}))

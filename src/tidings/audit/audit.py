@@ -50,7 +50,7 @@ class AuditSubject:
     fernet_salt: FernetSalt | None = None
     # The secrets of the settings.
     secrets: Sequence[KnownSecret] = ()
-    # The tokens of the settings, by the names that findings use: `the admin token`.
+    # The tokens of the settings, each with its variable.
     tokens: Mapping[str, Secret] = field(default_factory=dict)
     # Files and folders outside the data directory.
     backups: Sequence[Path] = ()

@@ -44,7 +44,7 @@ _TOKEN: Final = re.compile(rb"tid_(?P<value>[A-Za-z0-9_-]{43})(?![A-Za-z0-9_-])"
 class KnownSecret:
     """A secret of this installation."""
 
-    # What it is, for a finding: `the admin token`.
+    # What it is, for a finding: `TIDINGS_TOKEN`.
     what: str
     # Texts of fewer than 8 characters are not searched for, because they occur everywhere.
     value: Secret

@@ -154,7 +154,7 @@ class Settings:
     # The environment's own site.
     site: SiteSettings | None = None
     # Every secret among these settings, for the redactor.
-    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+    secrets: Mapping[str, Secret] = field(default_factory=dict, repr=False)
     # A warning for each variable that looks like a setting but is none.
     warnings: tuple[str, ...] = ()
     # Every setting with its source, for people; secrets without their values.
@@ -192,7 +192,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     )
     # Last, when every variable has been read.
     warnings = tuple(_describe_unknown(variables))
-    return replace(settings, secrets=tuple(variables.secrets), warnings=warnings, sources=variables.list_sources())
+    return replace(settings, secrets=variables.secrets, warnings=warnings, sources=variables.list_sources())
 
 
 def _read_fernet_salt(variables: Variables) -> "FernetSalt | None":

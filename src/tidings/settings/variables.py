@@ -54,7 +54,7 @@ class Variables:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self.secrets: list[Secret] = []
+        self.secrets: dict[str, Secret] = {}
         self.known: set[str] = set()
         self._defaults: dict[str, str] = {}
         self._secret_names: set[str] = set()
@@ -91,7 +91,7 @@ class Variables:
         if text is None:
             return None
         secret = Secret(self.check(name, lambda: parse(text)))
-        self.secrets.append(secret)
+        self.secrets[name] = secret
         return secret
 
     def read(self, name: str, parse: Callable[[str], Value], default: Value, *, unit: str = "") -> Value:

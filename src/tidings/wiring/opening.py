@@ -35,7 +35,7 @@ async def open_installation(
     """
     prepare_data_dir(settings.data_dir)
     redactor = redactor or Redactor()
-    for each in settings.secrets:
+    for each in settings.secrets.values():
         redactor.add(each)
     async with AsyncExitStack() as stack:
         process_lock = ProcessLock(settings.data_dir)

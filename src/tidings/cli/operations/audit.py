@@ -59,6 +59,7 @@ async def audit(
 def _make_subject(settings: "Settings", *, backups: list[Path], repository: Path) -> "AuditSubject":
     """The installation of these settings, as the audit sees it."""
     from tidings.audit.audit import AuditSubject
+    from tidings.settings.settings import TOKEN_VARIABLES
     from tidings.storage import find_database_url
 
     return AuditSubject(
@@ -69,31 +70,20 @@ def _make_subject(settings: "Settings", *, backups: list[Path], repository: Path
         master_key=settings.master_key,
         fernet_salt=settings.fernet_salt,
         secrets=list(_name_secrets(settings)),
-        tokens={f"the {scope} token": token for scope, token in settings.tokens.items()},
+        tokens={TOKEN_VARIABLES[scope]: token for scope, token in settings.tokens.items()},
         backups=backups,
     )
 
 
 def _name_secrets(settings: "Settings") -> "Iterator[KnownSecret]":
-    """The secrets of the settings, each with its name; also those that have no name here yet."""
+    """The secrets of the settings, each with its variable."""
     from tidings.audit.secret_finder import KnownSecret
     from tidings.core.alerts.messengers import split_urls
 
-    named: dict[Secret | None, str] = {
-        settings.webhook_url: "TIDINGS_WEBHOOK_URL",
-        settings.webhook_secret: "TIDINGS_WEBHOOK_SECRET",
-        settings.bing.key: "BING_API_KEY",
-        settings.baidu.key: "BAIDU_TOKEN",
-        settings.google.key: "GOOGLE_CREDENTIALS",
-        **{token: f"the {scope} token" for scope, token in settings.tokens.items()},
-    }
-    # Only parts of these are secret, or there are several.
-    apart = {settings.database_url, settings.alert_urls, settings.master_key, settings.indexnow_key}
-    yield from (
-        KnownSecret(named.get(each, "a secret of the settings"), each) for each in settings.secrets if each not in apart
-    )
-    if settings.indexnow_key is not None:
-        yield KnownSecret("INDEXNOW_API_KEY", settings.indexnow_key, published=True)
+    for name, secret in settings.secrets.items():
+        # Only parts of these are secret, or there are several.
+        if name not in ("TIDINGS_DATABASE_URL", "TIDINGS_ALERT_URLS", "COOKIE_MASTER_KEY"):
+            yield KnownSecret(name, secret, published=name == "INDEXNOW_API_KEY")
     if settings.alert_urls is not None:
         yield from (KnownSecret("a URL of TIDINGS_ALERT_URLS", url) for url in split_urls(settings.alert_urls))
     if (password := _find_password(settings)) is not None:
