@@ -181,21 +181,13 @@ class Session(AsyncExitStack):
 Work = Callable[Concatenate[Session, ...], Coroutine[Any, Any, Exit | None]]
 
 
-def command(work: Work) -> Callable[..., None]:
+def command(work: Work, *, answers: bool = False) -> Callable[..., None]:
     """Make a command of an async function. Typer sees its parameters without the first, the session."""
-    return _make_command(work, list(inspect.signature(work).parameters.values())[1:])
+    parameters = list(inspect.signature(work).parameters.values())[1:]
+    if answers:
+        option = typer.Option(False, "--json", help="Print the result as JSON.")
+        parameters.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=option, annotation=bool))
 
-
-def answering(work: Work) -> Callable[..., None]:
-    """Make a command that has `--json` too. It answers with the session."""
-    own = list(inspect.signature(work).parameters.values())[1:]
-    option = typer.Option(False, "--json", help="Print the result as JSON.")
-    return _make_command(
-        work, [*own, inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=option, annotation=bool)]
-    )
-
-
-def _make_command(work: Work, parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
     async def run(session: Session, **options: Any) -> Exit | None:
         # Read the language directly, because loading the settings takes long and a command may fail before.
         speak(os.environ.get("TIDINGS_LANGUAGE", ""))
@@ -218,6 +210,10 @@ def _make_command(work: Work, parameters: Sequence[inspect.Parameter]) -> Callab
     start.__name__, start.__doc__ = work.__name__, work.__doc__
     declare(start, parameters)
     return start
+
+
+# A command that has `--json` too, and answers with the session.
+answering = functools.partial(command, answers=True)
 
 
 def declare(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> None:

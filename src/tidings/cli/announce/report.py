@@ -85,21 +85,14 @@ def print_report(report: Report, *, console: "Console") -> None:
 
 
 def describe_quota_line(title: str, quota: QuotaState) -> str:
+    values = {"title": title, "used": quota.used, "limit": quota.limit, "time": format_time(quota.resets_at)}
     if quota.full and quota.used < quota.limit:
         return say(
             "{title}: {used} of {limit} used today by our own count, but {title} takes no more today; new at {time}.",
-            title=title,
-            used=quota.used,
-            limit=quota.limit,
-            time=format_time(quota.resets_at),
+            **values,
         )
     return say(
-        "{title}: {used} of {limit} used today, {remaining} remain; new at {time}.",
-        title=title,
-        used=quota.used,
-        limit=quota.limit,
-        remaining=quota.remaining,
-        time=format_time(quota.resets_at),
+        "{title}: {used} of {limit} used today, {remaining} remain; new at {time}.", remaining=quota.remaining, **values
     )
 
 

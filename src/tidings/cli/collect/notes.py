@@ -132,6 +132,7 @@ async def export(
     wanted, chosen = _make_filter(platform, keyword, author, kind, since, until, search), _read_format(form, file)
     content = _read_content(of, chosen)
     installation = await session.open()
+    session.outcome = say("no file was written")
     with show_bar(say("exporting"), enabled=session.is_watched) as on_progress, _open_output(file) as output:
         total = await installation.collect.notes.count(wanted) if session.is_watched else 0
         done = 0
@@ -249,11 +250,9 @@ def _open_output(file: Path) -> Iterator[BinaryIO]:
             yield output
         part.replace(file)
     except OSError as error:
-        from tidings.cli.failures import describe_system_error, join_clauses
-
         # Show the final name instead of the temporary one, which the user does not know.
         error.filename = str(file)
-        fail(join_clauses(describe_system_error(error), say("no file was written")), code=Exit.FAILED)
+        raise
     finally:
         part.unlink(missing_ok=True)
 

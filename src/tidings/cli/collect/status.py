@@ -39,12 +39,7 @@ def _print(shown: "CollectStatus", *, console: "Console") -> None:
     console.print()
     console.print(say("Keywords: {watched} watched, {paused} paused.", watched=enabled, paused=paused))
     usable = ", ".join(
-        say(
-            "{platform} {usable} of {total}",
-            platform=escape(platform),
-            usable=count["usable"],
-            total=count["total"],
-        )
+        say("{platform} {usable} of {total}", platform=escape(platform), usable=count["usable"], total=count["total"])
         for platform, count in shown.cookie_counts.items()
     )
     console.print(say("Cookies that can be used: {names}.", names=usable or say("none")))
