@@ -33,8 +33,11 @@ async def test_open_alerts_are_listed(terminal: Terminal) -> None:
         empty = await terminal.run("alerts", "list")
         assert (await terminal.run(*announce_words(sandbox))).code == 1
         listed = (await terminal.run("alerts", "list", "--json")).document["alerts"]
+        chinese = await terminal.run("alerts", "list", TIDINGS_LANGUAGE="zh")
         assert empty.out == "No alert is open.\n"
         assert [(each["kind"], each["subject"]) for each in listed] == [("execution_failed", sandbox.site.host)]
+        assert sandbox.site.host in chinese.out
+        assert "读取失败：服务器返回 404，而不是站点地图" in chinese.out
 
 
 async def test_a_monitor_outside_is_asked_after_a_good_run_only(terminal: Terminal) -> None:

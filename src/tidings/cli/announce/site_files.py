@@ -142,9 +142,8 @@ def _read_documents(file: str) -> list[dict[str, Any]]:
     try:
         found = json.loads(text[: _LARGEST_FILE + 1])
         documents = found["sites"] if isinstance(found, dict) else found
-        if len(text) > _LARGEST_FILE or not isinstance(documents, list):
-            raise ValueError
-        if not all(isinstance(each, dict) for each in documents):
+        is_list = isinstance(documents, list) and all(isinstance(each, dict) for each in documents)
+        if len(text) > _LARGEST_FILE or not is_list:
             raise ValueError
         return list(documents)
     except (ValueError, KeyError, TypeError, RecursionError):

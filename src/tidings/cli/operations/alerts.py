@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,6 @@ from tidings.cli.language import label, say, translate
 from tidings.cli.options import make_group
 from tidings.cli.output import format_time
 from tidings.cli.session import ALERT_PATIENCE, Exit, Session, answering, fail
-from tidings.core.clock import to_text
 
 if TYPE_CHECKING:
     from tidings.core.alerts.events import AlertEvent
@@ -26,25 +26,16 @@ async def list_alerts(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")] = 100,
 ) -> None:
     """List open alerts, the newest first."""
-    installation = await session.open()
-    found = await installation.alerts.list_open(limit=limit)
-    documents = [
-        {
-            "level": installation.alerts.find_level(each.kind).value,
-            "kind": each.kind,
-            "subject": each.subject,
-            "reason": each.reason,
-            "action": each.action,
-            "since": to_text(each.since),
-        }
-        for each in found
-    ]
+    from tidings.web.models.announce_answers import LeveledAlertDocument
+
+    alerts = (await session.open()).alerts
+    found = [(alerts.find_level(each.kind), each) for each in await alerts.list_open(limit=limit)]
     session.answer_table(
-        {"alerts": documents},
+        {"alerts": [LeveledAlertDocument(level=level, **asdict(each)).to_json() for level, each in found]},
         (say("level"), say("kind"), say("subject"), say("reason"), say("since")),
         [
-            (*(row[name] for name in ("level", "kind", "subject", "reason")), format_time(each.since))
-            for row, each in zip(documents, found, strict=True)
+            (level.value, each.kind, each.subject, translate(each.reason), format_time(each.since))
+            for level, each in found
         ],
         empty=say("No alert is open."),
     )
