@@ -141,17 +141,17 @@ async def announce_site(
     source: Source | None = None,
 ) -> Exit:
     """One execution, with a progress bar and a summary. Without a `source`, the site's sitemaps are read."""
-    from tidings.cli.announce.report import print_report, show_progress
+    with stop_on_signals(Stop(clock=installation.clock, budget=installation.settings.run_budget)) as stop:
+        from tidings.cli.announce.report import print_report, show_progress
 
-    limited = Stop(clock=installation.clock, budget=installation.settings.run_budget)
-    with stop_on_signals(limited) as stop, show_progress(enabled=session.is_watched) as view:
-        report = await installation.announcer.announce(
-            site,
-            stop=stop,
-            channel=channel,
-            pages=None if source is None else source.open(installation, site, stop=stop, channel=channel),
-            on_progress=view.show if view else lambda _: None,
-        )
+        with show_progress(enabled=session.is_watched) as view:
+            report = await installation.announcer.announce(
+                site,
+                stop=stop,
+                channel=channel,
+                pages=None if source is None else source.open(installation, site, stop=stop, channel=channel),
+                on_progress=view.show if view else lambda _: None,
+            )
     if session.as_json:
         print_json(report.to_json())
     else:

@@ -70,7 +70,7 @@ async def show_announcing(installation: Installation, sandbox: Sandbox, *, conso
     await _announce(installation, site)
 
     sandbox.site.change(CHANGED_PAGE)
-    begin_step(console, say("3. Page {page} changes. Only that page is sent.", page=CHANGED_PAGE))
+    begin_step(console, say("3. Page {page} changes. Only that page is sent.", page=str(CHANGED_PAGE)))
     await _announce(installation, site)
     return _conclude(console, sandbox)
 
@@ -105,7 +105,7 @@ def _conclude(console: Console, sandbox: Sandbox) -> bool:
     verdict = (
         say(
             "each page once by the engines, page {page} twice, and Bing's quota used up: as it should be.",
-            page=CHANGED_PAGE,
+            page=str(CHANGED_PAGE),
         )
         if went_well
         else say("[red]which is not each page once, as it should be. The log says more.[/]")
