@@ -207,6 +207,28 @@ async def test_a_task_that_is_cancelled_after_its_connection_was_lost_ends_as_ca
             assert len(await _INSERT.run_each(connection, _describe(1))) == 1
 
 
+async def test_a_task_that_is_cancelled_while_the_server_ends_its_session_ends_as_cancelled(database: Database) -> None:
+    """C4: both stop at once when a machine shuts down. The error of the session must not hide the cancellation."""
+    if database.dialect == "sqlite":
+        # It has no server.
+        return
+    process_ids: list[int] = []
+
+    async def write() -> None:
+        async with database.write() as connection:
+            process_ids.append((await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one())
+            await _SLOW[database.dialect].run(connection, {})
+
+    task = asyncio.create_task(write())
+    async with asyncio.timeout(SOON):
+        await wait_until(lambda: _is_slow_at_work(database))
+        task.cancel()
+        os.kill(process_ids[0], signal.SIGTERM)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await _count(database) == 0
+
+
 @pytest.mark.thorough
 async def test_a_task_that_is_cancelled_before_the_server_begins_ends_as_cancelled(database: Database) -> None:
     """C4: the server ignores a cancellation before the statement, so psycopg closes the connection after 5 s."""

@@ -228,9 +228,12 @@ async def _begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """A transaction. A task that is cancelled in it ends as cancelled, even if the connection is lost.
 
     psycopg closes a connection if it was cancelled before the server began its statement. Nothing is left to roll back
-    then, and the error of the rollback would replace the cancellation.
+    then, and the error of the rollback would replace the cancellation. So would the error of a server that ends while
+    psycopg cancels the statement, as when a machine shuts down.
     """
     cancelled: asyncio.CancelledError | None = None
+    task = asyncio.current_task()
+    requests = task.cancelling() if task else 0
     try:
         async with engine.begin() as connection:
             try:
@@ -239,6 +242,8 @@ async def _begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
                 cancelled = error
                 raise
     except DBAPIError:
+        if cancelled is None and task and task.cancelling() > requests:
+            cancelled = asyncio.CancelledError()
         if cancelled is None:
             raise
         raise cancelled from None
