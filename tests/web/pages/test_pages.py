@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.collect.cookie_stage import change_row
 from tests.web.api_stage import BING_KEY, ApiStage, hold
 from tests.web.pages.browser import Browser
 from tests.web.pages.test_page_cost import MOST_QUERIES, record_queries
@@ -377,6 +378,21 @@ async def test_a_cookie_is_added_and_never_shown(api: ApiStage, browser: Browser
     wrong = await browser.post("/cookies", name="bad name!", platform="bilibili", cookie=value)
     assert wrong.status == 400
     assert "canary-cookie" not in wrong.text
+
+
+async def test_a_cookie_that_cannot_be_read_is_shown_and_checked_as_such(api: ApiStage, browser: Browser) -> None:
+    """A broken row or a lost master key must not take the page of all cookies along."""
+    cookies, database = api.installation.collect.cookies, api.installation.database
+    for name in ("broken", "locked"):
+        await cookies.add(make_cookie(name, platform="weibo", secret=Secret("SUB=a-long-value")))
+    await change_row(database, "broken", status="of another program")
+    await change_row(database, "locked", cookie_encrypted=b"damaged")
+    page = await browser.get("/cookies")
+    assert (page.status, "Unreadable" in page.text) == (200, True)
+    await browser.post("/cookies/check", name="locked")
+    assert "locked cannot be read" in (await browser.get("/cookies")).text
+    browser.cookies["language"] = "zh"
+    assert "无法读取" in (await browser.get("/cookies")).text
 
 
 async def test_a_group_that_no_site_has_is_named_instead_of_an_invitation_to_add_the_first_site(

@@ -7,10 +7,12 @@ from fastapi.responses import Response
 
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.registry import list_platforms
+from tidings.collect.errors import CrawlError
 from tidings.collect.pasted_cookie import CookieError
 from tidings.collect.status.overview import CollectionSummary, read_collection
 from tidings.collect.status.queries import list_failed, list_pauses
 from tidings.collect.write.cookies import make_cookie
+from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.web.pages.view.charts import Stack, draw_stack
@@ -30,6 +32,7 @@ _LOOKS: Final = {
     CookieStatus.COOLING: ("overdue", "warn"),
     CookieStatus.INVALID: ("broken", "bad"),
     CookieStatus.BANNED: ("broken", "bad"),
+    CookieStatus.UNREADABLE: ("broken", "bad"),
 }
 
 
@@ -126,7 +129,12 @@ async def _show_cookies(view: PageView, form: FormState, *, status: int = 200) -
 
 async def _check_cookie(view: PageView, name: str) -> PageMessage:
     """Ask the platform who is logged in with this cookie; reads no note."""
-    check = await view.dashboard.crawler.check_cookie(name)
+    try:
+        check = await view.dashboard.crawler.check_cookie(name)
+    except KeyRingError:
+        return PageMessage("cookie_unreadable", "bad", {"name": name})
+    except CrawlError as error:
+        return PageMessage("cookie_unchecked", "warn", {"name": name, "error": error.message})
     if check is None:
         return PageMessage("cookie_unknown", "bad", {"name": name})
     if check.session is None:
