@@ -19,7 +19,7 @@ from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import Author
 from tidings.collect.run.report import CollectReport
 from tidings.collect.tables import comment_threads, comments
-from tidings.collect.write.comments.stage import WAITS, CommentStage, ReadComments
+from tidings.collect.write.comments.stage import WAITS, CommentStage, ReadComments, ThreadResult
 from tidings.collect.write.keywords import Keywords, RefreshPlan
 from tidings.collect.write.values import Failed, StageAction
 from tidings.collect.write.writer import Writer
@@ -271,6 +271,24 @@ async def test_a_page_is_written_once_and_only_by_its_holder(
     assert (done.action, done.stored, done.created) == (StageAction.DONE, 2, 1)
     rows = {row.comment_id: row.text for row in await read_rows(database, comments)}
     assert rows == {"a": "x", "b": "edited", "c": "edited"}
+
+
+@pytest.mark.one_database
+@pytest.mark.parametrize("order", ["n1 n2", "n2 n1"])
+async def test_pages_are_judged_in_the_order_of_their_answers(
+    database: Database, writer: Writer, comment_stage: CommentStage, clock: FakeClock, order: str
+) -> None:
+    """C15, C32: a platform that read a page and then blocked us is paused, whatever the notes are called."""
+    await store_notes(writer, [make_note("n1"), make_note("n2")])
+    await Keywords(database, clock=clock).add(PLATFORM, "tea", comments=100)
+    execution = await begin(writer, "mine")
+    assert len(await comment_stage.lease(execution, limit=5)) == 2
+    read, blocked = order.split()
+    error = make_error(ErrorCode.PLATFORM_ERROR, "blocked", blocked=True)
+    results: list[ThreadResult] = [make_page("a", note_id=read), Failed(note_id=blocked, error=error)]
+    settled = await comment_stage.settle(execution, PLATFORM, results)
+    assert [each.action for each in settled] == [StageAction.DONE, StageAction.RELEASED]
+    assert await writer.pauses.list_names() == {PLATFORM}
 
 
 @pytest.mark.one_database

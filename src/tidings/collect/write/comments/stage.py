@@ -136,16 +136,19 @@ class CommentStage:
     async def settle(self, execution: Execution, platform: str, results: Sequence[ThreadResult]) -> list[SettledThread]:
         """Write the results of leased threads in one transaction; of two results for one note the first counts.
 
-        Repeating the same results changes nothing: a thread that is no longer held is answered with `lost`.
+        Give them in the order of the platform's answers, as for notes. Repeating the same results changes nothing: a
+        thread that is no longer held is answered with `lost`.
         """
         at = self.writer.clock.now()
-        first = {each.note_id: each for each in reversed(results)}
+        first: dict[str, ThreadResult] = {}
+        for result in results:
+            first.setdefault(result.note_id, result)
         async with self.writer.executions.guard_progress(execution) as (connection, progress):
             step = await begin_settling(
                 connection, self.writer.database, execution, platform=platform, ids=first, at=at, of=THREADS
             )
             settled = [await self._settle(step, each) for each in first.values()]
-            mine = [first[note_id] for note_id in step.held]
+            mine = [each for note_id, each in first.items() if note_id in step.held]
             errors = [find_error(each) for each in mine]
             uses = [use for each in mine for use in list_uses(each.cookie_used, find_error(each))]
             # Cookies before pauses, as in every transaction: two of them cannot deadlock.
