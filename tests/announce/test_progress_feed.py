@@ -2,8 +2,11 @@
 
 import asyncio
 
+import pytest
+from sqlalchemy import text
+
 from tests.waiting import wait_until
-from tidings.announce.execution.progress_feed import ProgressFeed
+from tidings.announce.execution.progress_feed import CHANNEL, ProgressFeed
 from tidings.announce.execution.report import Report
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.core.clock import SystemClock
@@ -26,4 +29,33 @@ async def test_progress_of_another_process_arrives_while_somebody_watches(postgr
     await wait_until(is_seen)
     stop.request("the test says so")
     await asyncio.wait_for(asyncio.gather(*feeds), 10)
+    await database.close()
+
+
+@pytest.mark.thorough
+async def test_a_notification_that_is_no_report_does_not_end_the_feed(postgres_url: str) -> None:
+    """A36: everybody with access to the database can send one, and an error of the feed would end the service."""
+    clock = SystemClock()
+    database, stop, live = open_database(postgres_url), Stop(clock=clock), LiveExecutions(clock=clock)
+    feed = asyncio.create_task(ProgressFeed(database, live, clock=clock).run(stop))
+    sent = iter(range(1_000_000))
+
+    async def is_seen(noise: str | None = None) -> bool:
+        report = f'{{"executionId": "exec-1", "total": {next(sent)}}}'
+        for payload in (report, noise or report):
+            await database.change(text("SELECT pg_notify(:name, :payload)"), {"name": CHANNEL, "payload": payload})
+        return live.describe("exec-1") is not None
+
+    for noise in ("no JSON", "[]"):
+        await wait_until(is_seen)
+        seen = live.describe("exec-1")
+        await is_seen(noise)
+
+        async def is_seen_again(seen: object = seen) -> bool:
+            return await is_seen() and live.describe("exec-1") != seen
+
+        await wait_until(is_seen_again)
+    assert not feed.done()
+    stop.request("the test says so")
+    await asyncio.wait_for(feed, 10)
     await database.close()

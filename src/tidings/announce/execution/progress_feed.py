@@ -17,7 +17,7 @@ from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
 from tidings.core.loop import Loop
-from tidings.core.stop import Stop, StopRequestedError
+from tidings.core.stop import Stop
 
 CHANNEL: Final = "tidings_progress"
 SEND_EVERY: Final = timedelta(seconds=1)
@@ -41,7 +41,8 @@ class ProgressFeed:
     async def run(self, stop: Stop) -> None:
         """Send and receive until the stop signal. On SQLite there is nothing to do."""
         if self._database.dialect == "postgresql":
-            await asyncio.gather(Loop("progress", clock=self._clock).run(self._send, stop), self._receive(stop))
+            sending, receiving = (Loop("progress", clock=self._clock, after_error=SEND_EVERY) for _ in range(2))
+            await asyncio.gather(sending.run(self._send, stop), receiving.run(lambda: self._receive(stop), stop))
 
     async def _send(self) -> timedelta:
         payloads = [payload for report in self._live.take_changes() if (payload := _pack(report))]
@@ -52,11 +53,10 @@ class ProgressFeed:
                 _log.info("progress.not_sent", reason=type(error).__name__)
         return SEND_EVERY
 
-    async def _receive(self, stop: Stop) -> None:
-        with suppress(StopRequestedError):
-            while True:
-                await stop.wait_for(self._live.wait_until_watched())
-                await stop.wait_for(self._listen())
+    async def _receive(self, stop: Stop) -> timedelta:
+        await stop.wait_for(self._live.wait_until_watched())
+        await stop.wait_for(self._listen())
+        return timedelta(0)
 
     async def _listen(self) -> None:
         """Listen as long as a user watches. After a lost connection, listen again at the next request."""
