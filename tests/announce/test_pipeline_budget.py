@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from tests.announce.bing_stage import MORNING
 from tests.announce.stage import AdjustableClock, Stage, StageMaker, list_sent
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
+from tidings.announce.due.given_pages import GivenPages
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.pace import pace
@@ -65,6 +67,25 @@ async def test_a_stop_saves_what_was_done_and_the_next_execution_sends_just_the_
     [execution] = await stage.list_executions()
     assert (execution.status, execution.items_processed) == (INTERRUPTED, len({*alpha.accepted, *beta.accepted}))
     await assert_the_next_execution_sends_just_the_rest(stage)
+
+
+async def test_a_stop_while_a_list_is_read_ends_the_reading(open_stage: StageMaker) -> None:
+    """A20, A36: a list on the command line may have any length, and its owner has it."""
+    stage = await open_stage()
+    stop, read, loop = stage.bench.make_stop(), 0, asyncio.get_running_loop()
+
+    def list_urls() -> Iterator[str]:
+        nonlocal read
+        for read in range(1, 20_001):
+            if read == 1_500:
+                # The list is read in a thread.
+                loop.call_soon_threadsafe(stop.request, "SIGTERM")
+            yield f"{stage.web.origin}/page/{read}"
+
+    pages = GivenPages(list_urls(), at=stage.bench.clock.now())
+    report = await stage.bench.announcer.announce(stage.site, stop=stop, pages=pages)
+    assert report.status is INTERRUPTED
+    assert 1_500 <= read <= 4_000
 
 
 async def test_a_stop_while_the_sitemap_is_read_loses_nothing(open_stage: StageMaker) -> None:

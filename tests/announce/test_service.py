@@ -285,6 +285,20 @@ async def test_a_stop_leaves_given_urls_in_the_outbox(make_bench: BenchMaker, cl
         assert dict(stage.engine.accepted) == dict.fromkeys([unlisted, *stage.web.urls()], 1)
 
 
+async def test_a_used_up_time_budget_leaves_given_urls_in_the_outbox(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A20: the whole budget may go by before they are planned, because a channel is asked for its quota first."""
+    async with open_service(make_bench, clock=clock) as stage:
+        await stage.worker.end()
+        hasty = replace(stage, service=replace(stage.service, budget=timedelta(0)))
+        unlisted = f"{stage.web.origin}/unlisted"
+        started = await hasty.service.announce_urls(stage.site, [unlisted])
+        await hasty.call(execution=started.execution.public_id)
+        assert (await stage.list_statuses(), list_sent(stage.engine)) == (["interrupted"], [])
+        stage.worker.start()
+        await stage.run()
+        assert stage.engine.accepted[unlisted] == 1
+
+
 async def test_the_check_of_given_urls_keeps_to_its_share_of_the_time(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:

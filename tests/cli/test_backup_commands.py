@@ -89,7 +89,6 @@ async def test_backup_is_private_and_holds_no_key_in_clear(terminal: Terminal) -
     assert terminal.variables["COOKIE_MASTER_KEY"].rstrip("=") not in text
 
 
-@pytest.mark.thorough
 async def test_restore_takes_a_file_that_cannot_be_opened_for_bad_input(terminal: Terminal) -> None:
     """A41: exit code 2, as for every file that a command reads."""
     missing, folder = await terminal.run("restore", "none.backup"), await terminal.run("restore", ".")
@@ -100,6 +99,7 @@ async def test_restore_takes_a_file_that_cannot_be_opened_for_bad_input(terminal
     assert (folder.code, folder.err) == (2, "tidings: Is a directory (.); nothing was changed\n")
 
 
+@pytest.mark.thorough
 async def test_restore_does_not_replace_anything_unasked(terminal: Terminal) -> None:
     """A41: without --replace it is refused, without --yes it asks; then, and only then, it replaces all."""
     await add_site(terminal)

@@ -45,6 +45,7 @@ from tidings.core.executions import (
 )
 from tidings.core.logs.logger import get_logger
 from tidings.core.queue.dispatcher import Call, Dispatcher, Job
+from tidings.core.stop import Stop
 
 RUN = "announce.run"
 
@@ -234,9 +235,12 @@ class AnnounceService:
     async def _run(self, work: AnnounceExecution, call: Call, *, pages: GivenPages | None = None) -> None:
         """Do the work. If the worker ends before that, the work is due again at once."""
         call.stop.limit(self.budget)
+        # Nothing else lists given pages: neither a stop nor the time budget comes before they are in the outbox.
+        planning = None if pages is None else Stop(clock=self.announcer.clock)
         status = ExecutionStatus.INTERRUPTED
         try:
-            status = (await work.run(stop=call.stop, pages=pages, on_progress=self.live.record)).status
+            report = await work.run(stop=call.stop, pages=pages, planning=planning, on_progress=self.live.record)
+            status = report.status
         finally:
             self.live.forget(work.execution.public_id)
             # Another execution may wait for the end of this one.

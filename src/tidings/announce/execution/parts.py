@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidings.announce.channels.channel import ExecutionContext
@@ -36,13 +37,15 @@ class ExecutionParts:
     context: ExecutionContext
 
     @asynccontextmanager
-    async def open_checker(self, stop: Stop) -> AsyncIterator[PageChecker | None]:
-        """The page check, if the site wants one."""
+    async def open_checker(self, stop: Stop, *, budget: timedelta | None) -> AsyncIterator[PageChecker | None]:
+        """The page check, if the site wants one. `budget`: the rest of the execution's."""
         settings = self.context.site.page_check
         if settings.mode is PageCheckMode.OFF:
             yield None
             return
-        checker = PageChecker(settings, client=self.announcer.client, clock=self.context.clock, stop=stop)
+        checker = PageChecker(
+            settings, client=self.announcer.client, clock=self.context.clock, stop=stop, budget=budget
+        )
         try:
             yield checker
         finally:

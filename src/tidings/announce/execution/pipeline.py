@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -108,13 +108,20 @@ class AnnounceExecution:
         self._checker: PageChecker | None = None
 
     async def run(
-        self, *, stop: Stop, pages: PageSource | None = None, on_progress: Callable[[Report], None] = ignore_progress
+        self,
+        *,
+        stop: Stop,
+        pages: PageSource | None = None,
+        planning: Stop | None = None,
+        on_progress: Callable[[Report], None] = ignore_progress,
     ) -> Report:
-        """Plan, send, and end the execution. Raises as `Announcer.announce` does."""
+        """Plan, send, and end the execution. `planning` ends the planning instead of `stop`. Raises as
+        `Announcer.announce` does.
+        """
         self._on_progress = on_progress
         try:
             async with self._announcer.executions.keep_alive(self.execution):
-                await self._run(stop, pages)
+                await self._run(stop, pages, planning or stop)
         except ExecutionLostError:
             raise
         except BaseException as error:
@@ -125,22 +132,18 @@ class AnnounceExecution:
             raise
         return self.report
 
-    async def _run(self, stop: Stop, pages: PageSource | None) -> None:
+    async def _run(self, stop: Stop, pages: PageSource | None, planning: Stop) -> None:
         await self._open()
         if not self._is_worth_a_crawl:
             await self._finish(self._conclude_without_crawl())
             return
-        planning = stop
         if pages is None:
             pages = self._announcer.make_crawl(self._site, stop=stop, channels=self._channels)
-        elif pages.result.given:
-            # Nothing else lists given pages: a stop comes after they are in the outbox.
-            planning = Stop(clock=self._announcer.clock, budget=stop.remaining())
         # What earlier executions left is counted before the first of it is sent.
         planner = await self._open_planner()
         async with self._parts.start_senders(self._engines, stop=stop) as senders:
             planner.wake = senders.wake
-            await self._plan(pages, planner, stop=planning)
+            await self._plan(pages, planner, stop=planning, budget=stop.remaining())
             await senders.finish()
         await self._count_outbox()
         await self._send_ranked(pages.result, stop)
@@ -191,8 +194,11 @@ class AnnounceExecution:
         await planner.open()
         return planner
 
-    async def _plan(self, crawl: PageSource, planner: Planner, *, stop: Stop) -> None:
-        """Crawl, and put what is due into the outbox. After a stop, what was planned so far counts."""
+    async def _plan(self, crawl: PageSource, planner: Planner, *, stop: Stop, budget: timedelta | None) -> None:
+        """Crawl, and put what is due into the outbox. After a stop, what was planned so far counts.
+
+        `budget`: the rest of the execution's, of which the page check has a share.
+        """
         finder = DueFinder(
             self._site,
             ledger=self._recorder.ledger if self._engines else None,
@@ -201,7 +207,7 @@ class AnnounceExecution:
             clock=self._announcer.clock,
             waiting=planner.waiting,
         )
-        async with self._parts.open_checker(stop) as self._checker:
+        async with self._parts.open_checker(stop, budget=budget) as self._checker:
             await self._plan_pages(crawl, finder, planner, stop=stop)
 
     async def _plan_pages(self, crawl: PageSource, finder: DueFinder, planner: Planner, *, stop: Stop) -> None:

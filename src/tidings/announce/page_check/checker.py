@@ -65,7 +65,10 @@ class _TooFastError(Exception):
 class PageChecker:
     """The check of one execution. `close` ends the process that reads HTML."""
 
-    def __init__(self, settings: PageCheck, *, client: GuardedClient, clock: Clock, stop: Stop) -> None:
+    def __init__(
+        self, settings: PageCheck, *, client: GuardedClient, clock: Clock, stop: Stop, budget: timedelta | None
+    ) -> None:
+        """`budget`: the rest of the execution's, of which the check has a share."""
         self._settings = settings
         self._client = client
         self._clock = clock
@@ -73,7 +76,6 @@ class PageChecker:
         self._left = settings.limit
         self._next_at = 0.0
         self._reader = ChildPool(1)
-        budget = stop.remaining()
         self._ends_at = None if budget is None else clock.monotonic() + budget.total_seconds() / TIME_SHARE
         # By hash of those that were looked at: the reason, or None for a good page.
         self._known: dict[int, str | None] = {}
