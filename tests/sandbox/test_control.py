@@ -131,8 +131,10 @@ async def test_unknown_controls_are_refused(client: ClientSession, sandbox: Sand
     assert await send(client, sandbox, "PUT", "engines/alpha/faults") == 405
     assert await send(client, sandbox, "POST", "engines/alpha/faults", {"kind": "tantrum"}) == 400
     assert await send(client, sandbox, "POST", "record") == 404
-    async with client.post(sandbox.control_url + "pages", data=b"{") as response:
-        assert response.status == 400
+    for body, reason in ((b"{", "Invalid JSON"), (b"[]", "Input should be an object"), (b'{"add": -1}', "add: ")):
+        async with client.post(sandbox.control_url + "pages", data=body) as response:
+            assert response.status == 400
+            assert (await response.json())["error"].startswith(reason)
 
 
 async def test_a_site_alone_has_no_controls(client: ClientSession, site: SandboxSite) -> None:

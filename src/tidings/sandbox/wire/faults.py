@@ -114,5 +114,5 @@ def parse_fault(document: object, *, named: Mapping[str, Fault] | None = None) -
 
 
 def describe_errors(error: ValidationError) -> str:
-    """One line: each field that is wrong, and its rule."""
-    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+    """One line: each field that is wrong, and its rule; of a body that is no object at all, the rule alone."""
+    return "; ".join(": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in error.errors())
