@@ -66,6 +66,8 @@ async def test_note_is_shown_exported_and_deleted(filled: Terminal) -> None:
     assert wrote.out == "Wrote 3 notes to notes.xlsx.\n"
     sheet = openpyxl.load_workbook(filled.folder / "notes.xlsx")["notes"]
     assert [row[1] for row in sheet.iter_rows(min_row=2, values_only=True)] == ["n1", "n2", "n3"]
+    one = await filled.run("collect", "notes", "export", "one.csv", "--search", "咖啡", "--author", "7")
+    assert one.out == "Wrote 1 note to one.csv.\n"
     piped = await filled.run("collect", "notes", "export", "-", "--format", "jsonl", "--keyword", "tea")
     assert [json.loads(line)["note_id"] for line in piped.out.splitlines()] == ["n1", "n2", "n3"]
     refused = await filled.pipe("collect", "notes", "delete", "weibo", "n1", given="n\n")

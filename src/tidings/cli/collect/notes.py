@@ -229,8 +229,7 @@ def _read_content(of: str, form: "ExportFormat") -> "ExportContent":
     return ExportContent(of)
 
 
-def _describe_export(of: str, notes: int, file: Path) -> str:
-    count = f"{notes:,}"
+def _describe_export(of: str, count: int, file: Path) -> str:
     if of == "comments":
         return say("Wrote the comments of {count} {count:note|notes} to {file}.", count=count, file=file)
     if of == "snapshots":
