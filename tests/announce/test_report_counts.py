@@ -61,8 +61,10 @@ async def test_more_pages_are_accepted_than_were_due_only_where_it_is_said_which
         stage.clock.advance(timedelta(days=1))
         stage.web.add(2)
         second = await stage.announce()
-        # Two are new, and one that nobody took before is due again; Bing also takes three that waited for its quota.
-        assert (second.new, second.submitted, second.submitted_again, second.submitted_by_quota) == (3, 6, 1, 3)
+        # Two are new. One that nobody took before is due again, or only waited if the engine took it before the sitemap
+        # was read. Bing also takes three that waited for its quota.
+        assert second.new + second.waiting == 3
+        assert (second.submitted, second.submitted_again, second.submitted_by_quota) == (6, 1, 3)
         shown = read_json(second)
         assert (shown["submittedAgain"], shown["submittedByQuota"]) == (1, 3)
 

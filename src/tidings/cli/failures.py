@@ -61,6 +61,8 @@ def _explain_failure(error: BaseException, *, outcome: str | None) -> str:
             advice = say("choose another with --port, or end the program that uses it")
             return join_clauses(describe_system_error(error), advice)
         case PermissionError():
+            # It may be about a port, or before any execution.
+            kept = outcome or say("what was saved before is kept")
             return join_clauses(describe_system_error(error), say("run this as a user that may do it"), kept)
         case OSError():
             return join_clauses(describe_system_error(error), kept)
