@@ -256,8 +256,7 @@ async def test_the_crawl_apis_database_refuses_every_write(
         allow_networks=(ip_network("127.0.0.0/8"),),
     )
     async with open_installation(settings, redactor=Redactor()) as installation, open_crawler(installation) as crawler:
-        # No door leads to it from outside, so the crawler is taken apart.
-        database = vars(vars(crawler)["_pool"])["_database"]
+        database = crawler.pool.database
         assert isinstance(database, ReadableDatabase)
         assert not hasattr(database, "write")
         with pytest.raises(DBAPIError):

@@ -58,7 +58,8 @@ class Worker:
 
     execution: Execution
     heard_at: datetime
-    held: set[str] = field(default_factory=set)
+    # By note, when its lock was renewed last; recovery takes back what is older than `LOCK`.
+    held: dict[str, datetime] = field(default_factory=dict)
     # Somebody has ended it: whatever it tries from now on is refused.
     is_lost: bool = False
 
@@ -146,11 +147,12 @@ class CollectMachine(WorldMachine):
         _, leased = self.attempt(worker, self.writer.lease(worker.execution, limit=limit, platform=PLATFORM))
         if leased is None:
             return
-        ids = {each.note_id for each in leased}
+        now, ids = self.clock.now(), {each.note_id for each in leased}
         for other in self.workers.values():
-            assert not (self.is_alive(other) and other.held & ids), "leased to two"
+            locked = {note_id for note_id, at in other.held.items() if now - at <= LOCK}
+            assert not (self.is_alive(other) and locked & ids), "leased to two"
         assert not ids & self.written
-        worker.held |= ids
+        worker.held |= dict.fromkeys(ids, now)
 
     @rule(name=WORKERS, data=st.data())
     def settle(self, name: str, data: st.DataObject) -> None:
@@ -173,7 +175,8 @@ class CollectMachine(WorldMachine):
                 assert each.note_id in worker.held, "written without a lease"
                 assert each.note_id not in self.written, "written twice"
                 self.written.add(each.note_id)
-        worker.held -= chosen
+        for note_id in chosen:
+            worker.held.pop(note_id, None)
         worker.heard_at = self.clock.now()
 
     @rule(name=WORKERS)
@@ -184,6 +187,7 @@ class CollectMachine(WorldMachine):
         done, _ = self.attempt(worker, self.writer.heartbeat(worker.execution))
         if done:
             worker.heard_at = self.clock.now()
+            worker.held = dict.fromkeys(worker.held, worker.heard_at)
 
     @rule(name=WORKERS)
     def finish(self, name: str) -> None:
