@@ -312,6 +312,7 @@ async def test_small_deliveries_go_out_together_and_large_ones_in_portions(first
     assert (list(claimed.keys.hashes), claimed.repeated) == ([0, 1, 2, 3, 4, 5], 6)
     assert (await first.claim(ALPHA)).repeated == 0
     assert [list(pages.hashes) for _, pages in claimed.cut(2, 5).list_segments()] == [[2], [3, 4]]
+    assert len(claimed.cut(1, 4)) == 3
     assert claimed.cut(1, 4).list_urls() == [f"https://example.com/{number}".encode() for number in (1, 2, 3)]
     busy = {segment.delivery for segment in claimed.segments}
     assert len(busy) == 3
