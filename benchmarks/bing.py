@@ -184,7 +184,7 @@ class Crawler:
         self._installation.forget_validators()
         self._set_known(known)
         cost = self._run("all", priority="random" if shape is Shape.RANDOM else "newest")
-        check_cost(cost, total=pages, submitted=0)
+        check_cost(cost, total=pages, submitted=QUOTA)
         seen = {name: cost.found["bingStats"][name] for name in ("urlCount", "due", "left")}
         if seen != {"urlCount": QUOTA, "due": pages - known, "left": pages - known - QUOTA}:
             raise SubjectError(f"{QUOTA} of {pages - known:,} were to be chosen, and it came to {seen}")
