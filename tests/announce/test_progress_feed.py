@@ -5,10 +5,11 @@ import asyncio
 import pytest
 from sqlalchemy import text
 
+from tests.fakes import FakeClock
 from tests.waiting import wait_until
 from tidings.announce.execution.progress_feed import CHANNEL, ProgressFeed
 from tidings.announce.execution.report import Report
-from tidings.announce.execution.running_executions import LiveExecutions
+from tidings.announce.execution.running_executions import MOST_RECEIVED, LiveExecutions
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import open_database
 from tidings.core.stop import Stop
@@ -59,3 +60,18 @@ async def test_a_notification_that_is_no_report_does_not_end_the_feed(postgres_u
     stop.request("the test says so")
     await asyncio.wait_for(feed, 10)
     await database.close()
+
+
+def test_a_service_that_is_always_watched_keeps_a_bounded_number_of_reports(clock: FakeClock) -> None:
+    """A36: a monitor that asks every few seconds keeps the feed open for months; a running execution stays known."""
+    live = LiveExecutions(clock=clock)
+    for number in range(3 * MOST_RECEIVED):
+        for name in ("exec-long", f"exec-{number}"):
+            live.receive(Report("shop", execution_id=name, total=number).to_json())
+        assert live.describe(f"exec-{number}") is not None
+        assert live.is_watched
+    known = [number for number in range(3 * MOST_RECEIVED) if live.describe(f"exec-{number}") is not None]
+    assert known == list(range(2 * MOST_RECEIVED + 1, 3 * MOST_RECEIVED))
+    running = live.describe("exec-long")
+    assert running is not None
+    assert running["total"] == 3 * MOST_RECEIVED - 1

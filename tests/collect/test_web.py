@@ -591,3 +591,21 @@ async def test_a_feed_that_means_harm_brings_nothing_of_it(
     assert {hit.url for hit in page.hits} <= {f"{site.origin}/a"}
     assert not any("root:" in hit.title or "aaaa" in hit.title for hit in page.hits)
     assert paths(site) == ["/robots.txt", "/evil.rss"]
+
+
+@pytest.mark.thorough
+async def test_a_site_that_asked_us_to_wait_is_remembered_among_thousands(
+    site: SandboxOpenWeb, client: GuardedClient, open_web: OpenWeb, clock: FakeClock
+) -> None:
+    """C17: a discovery meets so many others within the hour; here none of them answers at all."""
+    platform = open_web(make_tools(client, clock=clock))
+    site.misbehave(Fault(status=429, headers={"Retry-After": "3600"}, path=openweb.article_path(5), times=1))
+    with pytest.raises(CrawlError, match="asks us to wait"):
+        await platform.detail(refer(site.url(5)), cookie=None)
+    for number in range(1_100):
+        with pytest.raises(CrawlError) as raised:
+            await platform.detail(refer(f"http://127.1.{number // 250}.{number % 250}:9/"), cookie=None)
+        assert raised.value.code is ErrorCode.NETWORK_ERROR
+    with pytest.raises(CrawlError, match="asks us to wait"):
+        await platform.detail(refer(site.url(5)), cookie=None)
+    assert paths(site) == ["/robots.txt", openweb.article_path(5)]

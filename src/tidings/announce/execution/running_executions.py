@@ -10,6 +10,8 @@ from tidings.core.clock import Clock
 
 # After a request for it, progress of other processes is received for this long.
 WATCHED_FOR = timedelta(seconds=60)
+# The most reports of other processes that are kept; nobody says when their executions end.
+MOST_RECEIVED = 1_000
 
 
 class LiveExecutions:
@@ -57,8 +59,12 @@ class LiveExecutions:
         return [self._reports[each].to_json() for each in changed if each in self._reports]
 
     def receive(self, report: ReportJson) -> None:
-        """Keep the report that another process sent."""
-        self._received[str(report.get("executionId"))] = report
+        """Keep the report that another process sent, and drop the one that is the longest without news."""
+        execution_id = str(report.get("executionId"))
+        self._received.pop(execution_id, None)
+        self._received[execution_id] = report
+        if len(self._received) > MOST_RECEIVED:
+            del self._received[next(iter(self._received))]
 
     @property
     def is_watched(self) -> bool:

@@ -23,6 +23,8 @@ DEFAULT_RETRY_AFTER: Final = timedelta(minutes=1)
 _LIFETIME: Final = timedelta(hours=1)
 _FAILURE_LIFETIME: Final = timedelta(minutes=1)
 _MOST_SITES: Final = 1_000
+# Sites that asked us to wait. Of them only the time is kept, so they are many more.
+_MOST_CLOSED: Final = 10_000
 # The size of all cached rules together; most sites have less than a kilobyte.
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _SELECT: Final = "tidings.core.net.robots_rules:select_rules"
@@ -40,8 +42,6 @@ class _Site:
     # When it is fetched again.
     until: datetime | None = None
     fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
-    # Until when the site itself asked us to wait.
-    closed_until: datetime | None = None
 
 
 class Robots:
@@ -51,6 +51,8 @@ class Robots:
         self._tools = tools
         self._readers = readers
         self._sites: OrderedDict[tuple[str, str, int], _Site] = OrderedDict()
+        # Until when a site itself asked us to wait.
+        self._closed: dict[tuple[str, str, int], datetime] = {}
 
     async def admit(self, url: Url) -> timedelta:
         """The site's Crawl-delay. Raises CrawlError if robots.txt forbids the URL or cannot be fetched."""
@@ -71,11 +73,13 @@ class Robots:
 
     def close(self, url: Url, wait: timedelta) -> None:
         """The site asks us to wait."""
-        self._find_site(url).closed_until = self._tools.clock.now() + wait
+        self._closed[url.origin] = self._tools.clock.now() + wait
+        if len(self._closed) > _MOST_CLOSED:
+            del self._closed[next(iter(self._closed))]
 
     def find_wait(self, url: Url) -> timedelta:
         """How long the site still asks us to wait."""
-        return _measure_wait(self._find_site(url).closed_until, at=self._tools.clock.now())
+        return _measure_wait(self._closed.get(url.origin), at=self._tools.clock.now())
 
     def _find_site(self, url: Url) -> _Site:
         site = self._sites.setdefault(url.origin, _Site())
