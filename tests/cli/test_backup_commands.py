@@ -239,6 +239,14 @@ async def test_what_is_paused_stays_paused(terminal: Terminal) -> None:
     assert resumed.out == "Everything runs again.\n"
 
 
+async def test_backup_names_the_file_that_it_cannot_open(terminal: Terminal) -> None:
+    """A41: the database, not the file that was to be written."""
+    database = terminal.data_dir / "tidings.db"
+    database.mkdir(parents=True, mode=0o700)
+    failed = await terminal.run("backup", FILE)
+    assert (failed.code, failed.complaint) == (1, f"tidings: Is a directory ({database}); no backup was written")
+
+
 # SQLite itself needs 32 kB beside a database that is read.
 @pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [36, 128])

@@ -1,4 +1,5 @@
-"""`tidings … | head -1`: the reader of the output goes away, and nothing is said about it."""
+"""`tidings … | head -1`: the reader of the output goes away, and nothing is said about it. Output that cannot be
+written, as on a full disk, ends a command with one line."""
 
 import asyncio
 import os
@@ -15,19 +16,24 @@ async def run_unread(terminal: Terminal, *words: str) -> str:
     """Run a command whose output nobody reads; what it says on standard error."""
     reading, writing = os.pipe()
     os.close(reading)
+    return (await run_into(writing, terminal, *words))[1]
+
+
+async def run_into(output: int, terminal: Terminal, *words: str) -> tuple[int | None, str]:
+    """Run a command with this standard output; its exit code, and what it says on standard error."""
     try:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-W", "default", str(SCRIPT), *words),
             cwd=terminal.folder,
             env=terminal.variables,
             stdin=DEVNULL,
-            stdout=writing,
+            stdout=output,
             stderr=PIPE,
         )
     finally:
-        os.close(writing)
+        os.close(output)
     _, said = await process.communicate()
-    return said.decode()
+    return process.returncode, said.decode()
 
 
 @pytest.mark.thorough
@@ -57,3 +63,33 @@ async def test_a_long_list_that_nobody_reads_causes_no_message(terminal: Termina
         after = await terminal.run(*announce_words(sandbox, "--json"))
         assert said == ""
         assert (after.code, after.document["new"]) == (0, 900)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["keys", "new"],
+        ["sites", "list"],
+        ["collect", "notes", "export", "-", "--format", "csv"],
+    ],
+    ids=" ".join,
+)
+async def test_output_that_cannot_be_written_is_one_line(terminal: Terminal, words: list[str]) -> None:
+    """Interfaces: exit code 1 and no traceback, also for what is written only when Python ends."""
+    terminal.data_dir.mkdir(mode=0o700)
+    code, said = await run_into(os.open(os.devnull, os.O_RDONLY), terminal, *words)
+    assert (code, said.splitlines()[1:]) == (1, [])
+    assert said.startswith("tidings: Bad file descriptor")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("words", [["backup"], ["collect", "notes", "export"]], ids=" ".join)
+async def test_a_file_is_written_though_its_command_cannot_say_so(terminal: Terminal, words: list[str]) -> None:
+    """A41, C28: what fails after the file is complete does not make it an absent one."""
+    await terminal.run("sites", "list")
+    code, said = await run_into(os.open(os.devnull, os.O_RDONLY), terminal, *words, "file.csv")
+    assert (code, said.partition(";")[0]) == (1, "tidings: Bad file descriptor")
+    assert "was written" not in said
+    assert (terminal.folder / "file.csv").exists()

@@ -10,7 +10,7 @@ import typer
 
 from tidings import __version__
 from tidings.cli.help import UsageProblem, describe_problem, teach
-from tidings.cli.language import say, speak
+from tidings.cli.language import say, speak, translate
 from tidings.core.heap import prepare_heap
 
 # Where each command or group is, in the order of the help.
@@ -92,6 +92,10 @@ def run(app: typer.Typer) -> int:
     except typer.Abort:
         typer.echo(f"tidings: {say('aborted; nothing was changed')}", err=True)
         return 1
+    except OSError as error:
+        # Help cannot be written. A command explains its errors itself.
+        typer.echo(f"tidings: {translate(error.strerror or '')}", err=True)
+        return 1
     except Exception as error:
         if not isinstance(error, UsageProblem):
             raise
@@ -101,9 +105,10 @@ def run(app: typer.Typer) -> int:
 
 
 def _flush_output() -> None:
-    """Write the rest of the output. It is no error if its reader has gone, as with `| head -1`."""
+    """Write the rest of the output. It is no error if its reader has gone, as with `| head -1`; other errors were shown
+    when they first occurred."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         # Python flushes again when it exits, and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,7 +3,6 @@
 import html
 import re
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ from tidings.collect.write.cookies import make_cookie
 from tidings.collect.write.values import Failed, NewCandidate
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili
+from tidings.sandbox.wire.faults import Fault
 from tidings.settings.settings import read_settings
 
 pytestmark = pytest.mark.one_database
@@ -29,18 +29,23 @@ TARGET = FeishuTarget(
 
 
 @pytest.fixture
-async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
+async def bilibili() -> AsyncIterator[SandboxBilibili]:
+    async with SandboxBilibili() as service:
+        yield service
+
+
+@pytest.fixture
+async def api(sqlite_url: str, tmp_path: Path, bilibili: SandboxBilibili) -> AsyncIterator[ApiStage]:
     default = read_settings({})
-    async with AsyncExitStack() as stack:
-        bilibili = await stack.enter_async_context(SandboxBilibili())
-        crawl = replace(
-            default.crawl,
-            base_urls={"bilibili": bilibili.origin},
-            platform_interval=timedelta(0),
-            cookie_interval=timedelta(0),
-        )
-        collect = replace(default.collect, feishu=TARGET)
-        yield await stack.enter_async_context(open_api(sqlite_url, tmp_path, crawl=crawl, collect=collect))
+    crawl = replace(
+        default.crawl,
+        base_urls={"bilibili": bilibili.origin},
+        platform_interval=timedelta(0),
+        cookie_interval=timedelta(0),
+    )
+    collect = replace(default.collect, feishu=TARGET)
+    async with open_api(sqlite_url, tmp_path, crawl=crawl, collect=collect) as api:
+        yield api
 
 
 @pytest.mark.thorough
@@ -58,6 +63,25 @@ async def test_a_cookie_is_checked_at_its_platform(api: ApiStage, browser: Brows
     assert cookie not in page
     await browser.post("/cookies/check", name="nobody")
     assert "There is no cookie nobody" in (await browser.get("/cookies")).text
+
+
+async def test_a_cookie_that_cannot_be_checked_says_why(
+    api: ApiStage, browser: Browser, bilibili: SandboxBilibili
+) -> None:
+    """In the page's language. A platform that is no longer installed was never asked, and an error is an answer."""
+    for name, platform in (("mine", "bilibili"), ("old", "gone")):
+        new = make_cookie(name, platform=platform, secret=Secret(DEMO_BILIBILI_COOKIE))
+        await api.installation.collect.cookies.add(new)
+    await browser.post("/cookies/check", name="old")
+    unknown = (await browser.get("/cookies")).text
+    assert "Unknown platform; known are bilibili" in unknown
+    assert "did not answer" not in unknown
+    bilibili.misbehave(Fault(status=500))
+    browser.cookies["language"] = "zh"
+    await browser.post("/cookies/check", name="mine")
+    broken = (await browser.get("/cookies")).text
+    assert "平台服务出错（HTTP 500）" in broken
+    assert "平台没有应答" not in broken
 
 
 async def test_a_paused_platform_says_why_and_is_resumed(api: ApiStage, browser: Browser) -> None:

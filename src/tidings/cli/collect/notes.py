@@ -147,6 +147,7 @@ async def export(
         )
         async for piece in pieces:
             output.write(piece)
+    session.outcome = None
     if str(file) != "-":
         typer.echo(_describe_export(of, done, file))
 
@@ -242,6 +243,7 @@ def _open_output(file: Path) -> Iterator[BinaryIO]:
     """The file under a temporary name. It gets its name when it is complete."""
     if str(file) == "-":
         yield sys.stdout.buffer
+        sys.stdout.flush()
         return
     part = file.with_name(f"{file.name}.part")
     try:

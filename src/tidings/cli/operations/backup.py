@@ -43,10 +43,11 @@ async def backup(
     if settings.database_url is None and not settings.data_dir.is_dir():
         fail("there is nothing to back up: {path} does not exist (TIDINGS_DATA_DIR)", path=settings.data_dir)
     session.outcome = say("no backup was written")
+    database = await session.open_database()
     with show_bar(say("writing"), enabled=session.is_watched) as on_progress:
         try:
             header, totals = await write_backup(
-                await session.open_database(),
+                database,
                 file,
                 clock=SystemClock(),
                 release=__version__,
@@ -57,6 +58,7 @@ async def backup(
             # Show the final name instead of the temporary one, which the user does not know.
             error.filename = str(file)
             raise
+    session.outcome = None
     if session.as_json:
         print_json(_describe(file, header, totals.rows))
         return

@@ -134,11 +134,11 @@ async def _check_cookie(view: PageView, name: str) -> PageMessage:
     except KeyRingError:
         return PageMessage("cookie_unreadable", "bad", {"name": name})
     except CrawlError as error:
-        return PageMessage("cookie_unchecked", "warn", {"name": name, "error": error.message})
+        return PageMessage("cookie_unchecked", "warn", {"name": name, "error": view.formats.explain(error.message)})
     if check is None:
         return PageMessage("cookie_unknown", "bad", {"name": name})
     if check.session is None:
-        said = check.error.message if check.error else ""
+        said = view.formats.explain(check.error.message) if check.error else ""
         return PageMessage("cookie_unchecked", "warn", {"name": name, "error": said})
     if not check.session.is_logged_in:
         return PageMessage("cookie_logged_out", "bad", {"name": name})
