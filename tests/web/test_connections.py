@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import aiohttp
+import h11
 import pytest
 from structlog.typing import EventDict
 
@@ -22,6 +23,7 @@ from tests.web.stage import ADMIN, LARGE, SOON, Stage, run_server
 from tidings.web.connections import (
     MOST_SMALL_CHUNKS,
     SMALL_CHUNK,
+    SMALL_CHUNKS_A_TURN,
     AcceptErrors,
     ConnectionLimit,
     choose_most_connections,
@@ -82,6 +84,35 @@ async def test_a_body_of_very_many_small_chunks_is_refused_before_it_occupies_th
             assert await _send(port, body) == b"HTTP/1.1 " + status
         assert await ask_live(port) == 200
     assert caplog.records == []
+
+
+async def test_small_chunks_leave_the_other_connections_their_turn(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack cases "API": ten clients with small chunks at once kept `/health/live` waiting for more than a second."""
+    loop = asyncio.get_running_loop()
+    parsed = [0]
+
+    def begin_turn() -> None:
+        parsed.append(0)
+        if not ended:
+            loop.call_soon(begin_turn)
+
+    def count_chunk(connection: h11.Connection) -> object:
+        event = next_event(connection)
+        parsed[-1] += isinstance(event, h11.Data)
+        return event
+
+    ended: list[bytes] = []
+    next_event = h11.Connection.next_event
+    monkeypatch.setattr(h11.Connection, "next_event", count_chunk)
+    async with run_server(stage) as port:
+        loop.call_soon(begin_turn)
+        chunks = CHUNKED + b"1\r\n \r\n" * (MOST_SMALL_CHUNKS - 1) + b"2\r\n{}\r\n0\r\n\r\n"
+        ended += await asyncio.gather(*(_send(port, chunks) for _ in range(3)))
+    assert ended == [b"HTTP/1.1 200"] * 3
+    # The turn of one connection may begin in what is left of the event loop's turn before it.
+    assert (sum(parsed), max(parsed) <= 2 * 3 * SMALL_CHUNKS_A_TURN) == (3 * MOST_SMALL_CHUNKS, True)
 
 
 async def test_a_head_with_a_body_that_is_not_http_gets_one_answer_and_no_traceback(

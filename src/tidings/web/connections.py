@@ -30,6 +30,9 @@ _LARGEST_HEAD: Final = 64 * 1024
 # event loop for four seconds.
 SMALL_CHUNK: Final = 512
 MOST_SMALL_CHUNKS: Final = 4_096
+# Small chunks that a connection may parse before the other connections have their turn. They take about as long as a
+# whole request does.
+SMALL_CHUNKS_A_TURN: Final = 128
 
 _WANTED_FILES: Final = 65_536
 # macOS refuses more, even below its hard limit.
@@ -63,11 +66,21 @@ class ConnectionLimit:
 
 
 class _ChunkLimit(h11.Connection):
-    """Refuses a body of very many small chunks."""
+    """Refuses a body of very many small chunks, and stops after the small chunks of one turn."""
 
+    turn_ends_at = SMALL_CHUNKS_A_TURN
     _small_chunks = 0
 
+    def begin_turn(self) -> None:
+        self.turn_ends_at = self._small_chunks + SMALL_CHUNKS_A_TURN
+
+    @property
+    def is_turn_over(self) -> bool:
+        return self._small_chunks >= self.turn_ends_at
+
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        if self.is_turn_over:
+            return h11.NEED_DATA
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._small_chunks = 0
@@ -99,7 +112,7 @@ class LimitedProtocol(H11Protocol):
     limit: ConnectionLimit
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        self.conn = _ChunkLimit(h11.SERVER, _LARGEST_HEAD)
+        self.conn = self._chunks = _ChunkLimit(h11.SERVER, _LARGEST_HEAD)
         self._awaited = _Awaited.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         # Bytes of an answer that the client had not read when the timer began.
@@ -118,6 +131,22 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._wait_for(self._find_awaited(between=_Awaited.HEAD))
+
+    def handle_events(self) -> None:
+        self._chunks.begin_turn()
+        super().handle_events()
+        if self._chunks.is_turn_over and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Parse the next small chunks of what came before."""
+        if self.transport.is_closing():
+            return
+        if not self.flow.read_paused:
+            self.transport.resume_reading()
+        self.handle_events()
         self._wait_for(self._find_awaited(between=_Awaited.HEAD))
 
     def on_response_complete(self) -> None:
