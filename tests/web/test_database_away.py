@@ -104,6 +104,25 @@ async def test_a_database_that_is_away_is_a_503_that_may_be_repeated(api: ApiSta
             assert answer.json["code"] == "database_unavailable", path
 
 
+@pytest.mark.thorough
+async def test_a_damaged_file_is_a_503_that_names_the_backup(api: ApiStage, tmp_path: Path) -> None:
+    """C35: no fault of the service: at every route, and as a page that says what to do."""
+    await wait_until(lambda: _has_workers(api))
+    browser = Browser(api)
+    await browser.sign_in()
+    await api.installation.database.close()
+    [path] = tmp_path.rglob("*.db")
+    path.write_bytes(b"garbage\n" * 1_000)
+    page = await browser.get("/sites")
+    assert page.status == 503
+    assert "The database file is damaged" in page.text
+    assert "tidings restore" in page.text
+    for method, target, document in REQUESTS:
+        answer = await (api.ask(method, target, document) if document is not None else api.ask(method, target))
+        assert answer.status == 503, (target, answer.text)
+        assert "damaged" in answer.text, target
+
+
 async def test_a_server_that_only_reads_after_a_failover_counts_as_away(postgres_url: str) -> None:
     """C35: PostgreSQL calls it an internal error, of a statement of SQLAlchemy and of one of the driver alike."""
     database = open_database(postgres_url)

@@ -16,6 +16,7 @@ from tidings.cli.session import Exit
 from tidings.core.alerts.events import DestinationError
 from tidings.core.backup.file import BackupError
 from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError, OlderDatabaseError
+from tidings.core.db.sqlite_file import is_damaged
 from tidings.core.executions import AlreadyRunningError, ExecutionError
 from tidings.core.logs.logger import get_logger, is_logging_configured
 from tidings.core.secrets.keyring import DecryptionError, UnknownKeyError
@@ -94,7 +95,7 @@ def _describe_database_error(error: Any) -> str:
     # Further lines of PostgreSQL's driver ask what this line answers.
     reason = str(original).partition("\n")[0]
     described = say("the database does not work ({reason})", reason=translate(" ".join(reason.split())))
-    if getattr(original, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+    if is_damaged(error):
         advice = say("its file is damaged: move tidings.db away and run `tidings restore` with your last backup")
         return join_clauses(described, advice)
     return described

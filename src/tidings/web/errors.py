@@ -97,6 +97,9 @@ INTERNAL: Final = Problem(
 # If the database is busy or away, the same request can succeed later. PostgreSQL's internal errors are those of a
 # session that ended within a transaction, and of a server that only reads after a failover.
 UNAVAILABLE: Final = Problem(503, "database_unavailable", DATABASE_AWAY, headers={"Retry-After": "5"})
+DAMAGED: Final = Problem(
+    503, "database_damaged", "the database file is damaged; the administrator has to restore the last backup"
+)
 DATABASE_ERRORS: Final = (OperationalError, InterfaceError, InternalError, PoolTimeoutError, sqlite3.OperationalError)
 
 

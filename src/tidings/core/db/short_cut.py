@@ -5,6 +5,7 @@ Use it through `Database.look_up`. docs/decisions.md has the measurements.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import aiosqlite
@@ -44,9 +45,13 @@ class ShortCut:
     async def _open(self) -> aiosqlite.Connection:
         async with self._opening:
             if self._connection is None:
-                with raise_as_sqlalchemy(self._uri):
-                    opened = await aiosqlite.connect(self._uri, uri=True, isolation_level=None)
-                    for pragma in self._pragmas:
-                        await opened.execute_fetchall(f"PRAGMA {pragma}")
+                async with AsyncExitStack() as opening:
+                    with raise_as_sqlalchemy(self._uri):
+                        opened = await aiosqlite.connect(self._uri, uri=True, isolation_level=None)
+                        # Its thread would live on without it.
+                        opening.push_async_callback(opened.close)
+                        for pragma in self._pragmas:
+                            await opened.execute_fetchall(f"PRAGMA {pragma}")
+                    opening.pop_all()
                 self._connection = opened
             return self._connection

@@ -1,5 +1,5 @@
-"""Notices that a SQLite file was moved, removed or replaced while it is open. SQLite would continue with the unlinked
-file, and all later writes would be lost with the process.
+"""Notices that a SQLite file was moved, removed or replaced while it is open, or that it is damaged. SQLite would
+continue with an unlinked file, and all later writes would be lost with the process.
 """
 
 import sqlite3
@@ -20,6 +20,12 @@ class SqliteFile:
         if self._identity != _identify(self._path):
             reason = f"{self._path} was moved, removed or replaced; put it back, or start Tidings again"
             raise OperationalError(None, None, sqlite3.OperationalError(reason))
+
+
+def is_damaged(error: BaseException) -> bool:
+    """Whether an error, of SQLAlchemy or of the driver, says that SQLite's file is damaged."""
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+    return code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
 def _identify(path: Path) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from datetime import timedelta
@@ -59,6 +60,7 @@ _DOCUMENT: Final = "tidings.document"
 _LARGE: Final = 128 * 1024
 # Bodies of notes that are in memory at once.
 _MOST_LARGE_BODIES: Final = 4
+_TOO_LARGE: Final = "a number is too large"
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -203,7 +205,12 @@ def check_body(body: bytes, *, content_type: str) -> Any:
         if any(True for _ in islice(_NAME_END.finditer(body), _MOST_NAMES_IN_ALL, None)):
             raise ValueError(f"it has more than {_MOST_NAMES_IN_ALL:,} names")
         _check_value_starts(body)
-        document = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_build_object)
+        document = json.loads(
+            body.decode("utf-8"),
+            parse_int=_read_integer,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_build_object,
+        )
         check_value(document)
         return document
     except UnicodeDecodeError:
@@ -227,6 +234,13 @@ def _check_value_starts(body: bytes) -> None:
 
 def _refuse_json(reason: str) -> NoReturn:
     problem(400, "invalid_json", f"the body is not valid JSON: {reason}")
+
+
+def _read_integer(digits: str) -> int:
+    # Python's own refusal of so many digits is worded for programmers.
+    if len(digits) > sys.int_info.default_max_str_digits:
+        raise ValueError(_TOO_LARGE)
+    return int(digits)
 
 
 def _refuse_constant(_name: str) -> NoReturn:
@@ -266,7 +280,7 @@ def check_value(document: Any) -> None:
 
 def _check_scalar(value: object) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number is too large")
+        raise ValueError(_TOO_LARGE)
     if isinstance(value, str) and _UNSTORABLE.search(value):
         raise ValueError("text may hold neither a NUL character nor half a surrogate pair")
 

@@ -10,9 +10,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidings.core.clock import Clock
+from tidings.core.db.sqlite_file import is_damaged
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
-from tidings.web.errors import DATABASE_ERRORS, INTERNAL, UNAVAILABLE, ProblemResponse
+from tidings.web.errors import DAMAGED, DATABASE_ERRORS, INTERNAL, UNAVAILABLE, ProblemResponse
 from tidings.web.metrics import HttpMetrics
 from tidings.web.middleware.auth import GRANT
 from tidings.web.middleware.input import has_body
@@ -70,9 +71,14 @@ class RequestContextMiddleware:
             if exchange.status is None:
                 await ProblemResponse(UNAVAILABLE)(exchange.scope, exchange.receive, exchange.send)
         except Exception as error:  # noqa: BLE001 - the client gets an answer and the log the cause
-            _log.error("http.failed", route=_name_route(exchange.scope), exc_info=error)
+            damaged = is_damaged(error)
+            if damaged:
+                _log.error("database.damaged", route=_name_route(exchange.scope), reason=type(error).__name__)
+            else:
+                _log.error("http.failed", route=_name_route(exchange.scope), exc_info=error)
             if exchange.status is None:
-                await ProblemResponse(INTERNAL)(exchange.scope, exchange.receive, exchange.send)
+                problem = DAMAGED if damaged else INTERNAL
+                await ProblemResponse(problem)(exchange.scope, exchange.receive, exchange.send)
 
     def _record(self, exchange: "_Exchange", *, seconds: float) -> None:
         method = exchange.scope["method"] if exchange.scope["method"] in _METHODS else "other"

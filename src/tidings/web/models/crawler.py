@@ -4,6 +4,7 @@ the dataclasses of `tidings.collect.crawl`."""
 from typing import Annotated, Final, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -18,6 +19,7 @@ from tidings.collect.comments import MOST_COMMENTS
 from tidings.collect.crawl.crawler import MOST_ITEMS, WantedNote
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.notes import NoteKind
+from tidings.core.net.addresses import parse_url
 
 _LONGEST: Final = 2_048
 _LONGEST_CURSOR: Final = 5_000
@@ -34,8 +36,15 @@ PlatformName = Annotated[
 ]
 NamedText = Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST)]
 Number = Annotated[StrictInt, Field(ge=0, le=10**15), AS_JSON]
-# A URL that people open in a browser, so only http and https.
-NoteAddress = Annotated[StrictStr, Field(min_length=1, pattern=r"(?i)^https?://")]
+
+
+def _check_address(url: str) -> str:
+    parse_url(url, max_length=len(url))
+    return url
+
+
+# A URL that people open in a browser, so only http and https, and with a host.
+NoteAddress = Annotated[StrictStr, Field(min_length=1, pattern=r"(?i)^https?://"), AfterValidator(_check_address)]
 Seconds = Annotated[StrictFloat, Field(ge=0, le=10**12)]
 
 

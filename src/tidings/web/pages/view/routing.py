@@ -14,7 +14,7 @@ from tidings.collect.crawl.crawler import Crawler
 from tidings.core.logs.request_id import current_request_id
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.sessions import Sessions, WebSession
-from tidings.web.errors import INTERNAL, UNAVAILABLE, Problem, problem
+from tidings.web.errors import DAMAGED, INTERNAL, UNAVAILABLE, Problem, problem
 from tidings.web.middleware.auth import GRANT, SESSION
 from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.forms import FormState, FormValues, read_open_form
@@ -34,6 +34,7 @@ _TEXTS: Final = {
     "from_environment": "from_environment",
     "method_not_allowed": "not_found",
     UNAVAILABLE.code: "unavailable",
+    DAMAGED.code: "damaged",
     INTERNAL.code: "internal",
 }
 
