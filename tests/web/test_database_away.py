@@ -111,8 +111,7 @@ async def test_a_damaged_file_is_a_503_that_names_the_backup(api: ApiStage, tmp_
     browser = Browser(api)
     await browser.sign_in()
     await api.installation.database.close()
-    [path] = tmp_path.rglob("*.db")
-    path.write_bytes(b"garbage\n" * 1_000)
+    _damage(tmp_path)
     page = await browser.get("/sites")
     assert page.status == 503
     assert "The database file is damaged" in page.text
@@ -139,6 +138,11 @@ async def test_a_server_that_only_reads_after_a_failover_counts_as_away(postgres
         with pytest.raises(DATABASE_ERRORS):
             await write(directly=directly)
     await database.close()
+
+
+def _damage(folder: Path) -> None:
+    (database,) = folder.rglob("*.db")
+    database.write_bytes(b"garbage\n" * 1_000)
 
 
 def _take_away(folder: Path) -> None:

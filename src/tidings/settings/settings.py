@@ -26,6 +26,7 @@ from tidings.announce.site.site import (
     parse_engines,
 )
 from tidings.core.alerts.kinds import Language
+from tidings.core.clock import parse_duration
 from tidings.core.logs.logger import LogFormat
 from tidings.core.net.addresses import Network, parse_networks
 from tidings.core.secrets.scopes import Scope
@@ -52,6 +53,13 @@ if TYPE_CHECKING:
 
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+
+
+def _parse_retention(text: str) -> timedelta:
+    kept_for = parse_duration(text, unit="d", most=36_500)
+    if timedelta(0) < kept_for < timedelta(days=1):
+        raise ValueError("it must be at least a day, or 0 to keep all")
+    return kept_for
 
 
 def _parse_engine_names(text: str) -> tuple[str, ...]:
@@ -146,7 +154,7 @@ class Settings:
     # Most connections to PostgreSQL for writing, and as many again for reading.
     database_connections: int = whole("TIDINGS_DATABASE_CONNECTIONS", 15, least=4, most=1_000)
     # Executions are kept for this long; zero keeps them all.
-    execution_retention: timedelta = duration("TIDINGS_EXECUTION_DAYS", timedelta(days=400), unit="d", most=36_500)
+    execution_retention: timedelta = parsed("TIDINGS_EXECUTION_DAYS", timedelta(days=400), _parse_retention, unit="d")
     # The addresses of channels with a quota.
     bases: ApiBases = field(default_factory=ApiBases)
     crawl: CrawlSettings = field(default_factory=CrawlSettings)
