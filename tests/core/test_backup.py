@@ -340,6 +340,17 @@ async def test_a_backup_of_a_newer_revision_is_refused(database: Database, desk:
     assert await read_all(database) == before
 
 
+async def test_a_backup_that_is_too_old_is_refused(database: Database, desk: Desk) -> None:
+    """A41: in one line, and nothing is changed."""
+    await fill(database)
+    before = await read_all(database)
+    write_by_hand(desk.path, revision="0007", rows={})
+    for attempt in (desk.check, desk.restore):
+        with pytest.raises(BackupError, match=r"revision 0007.*restore it with an earlier release"):
+            await attempt(database)
+    assert await read_all(database) == before
+
+
 def write_by_hand(path: Path, *, rows: Mapping[str, list[list[Any]]], revision: str = newest_revision()) -> None:
     """A backup that is whole, no matter what its rows are."""
     columns = {name: list(metadata.tables[name].columns.keys()) for name in rows}

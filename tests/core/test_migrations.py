@@ -22,6 +22,7 @@ from tidings.core.db.compatibility import OLDEST_REVISION, compatibility, read_o
 from tidings.core.db.database import (
     Database,
     NewerDatabaseError,
+    TooOldDatabaseError,
     downgrade_database,
     find_revision,
     metadata,
@@ -246,6 +247,16 @@ async def test_a_database_of_a_newer_release_is_left_alone(database: Database) -
         await prepare_database(database)
     assert len(str(caught.value).splitlines()) == 1
     assert await find_revision(database) == "9999"
+
+
+async def test_a_database_that_is_too_old_is_left_alone(database: Database) -> None:
+    """A41: one line says what to do."""
+    async with database.write() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0007'"))
+    with pytest.raises(TooOldDatabaseError, match=r"0007.*nothing was changed\. Upgrade them with") as caught:
+        await prepare_database(database)
+    assert len(str(caught.value).splitlines()) == 1
+    assert await find_revision(database) == "0007"
 
 
 async def test_a_release_starts_on_newer_tables_that_it_can_work_on(database: Database) -> None:

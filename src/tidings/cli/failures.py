@@ -15,7 +15,7 @@ from tidings.cli.language import label, say, say_rule, translate
 from tidings.cli.session import Exit
 from tidings.core.alerts.events import DestinationError
 from tidings.core.backup.file import BackupError
-from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError, OlderDatabaseError
+from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError, OlderDatabaseError, TooOldDatabaseError
 from tidings.core.db.sqlite_file import is_damaged
 from tidings.core.executions import AlreadyRunningError, ExecutionError
 from tidings.core.logs.logger import get_logger, is_logging_configured
@@ -30,9 +30,9 @@ def explain(error: BaseException, *, outcome: str | None) -> tuple[str, Exit]:
     match error:
         case SiteError():
             return say_rule(error.field, error.rule), Exit.BAD_INPUT
-        case ChannelDisabledError() | DataDirectoryError() | NewerDatabaseError() | OlderDatabaseError():
+        case NewerDatabaseError() | OlderDatabaseError() | TooOldDatabaseError():
             return message, Exit.BAD_INPUT
-        case BackupError() | KeyFileError():
+        case BackupError() | ChannelDisabledError() | DataDirectoryError() | KeyFileError():
             return message, Exit.BAD_INPUT
         case DecryptionError() | UnknownKeyError():
             advice = say("put the master key that encrypted it back into COOKIE_MASTER_KEY or master.key")

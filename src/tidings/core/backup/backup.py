@@ -39,6 +39,7 @@ from tidings.core.db.database import (
     lock_migrations,
     metadata,
     newest_revision,
+    oldest_revision,
     read_revision,
     run_migrations,
 )
@@ -137,10 +138,15 @@ async def count_rows(database: Database) -> dict[str, int]:
 async def check_restorable(
     database: Database, backup: BackupReader, *, process_lock: ProcessLock, data_dir: Path, clock: Clock
 ) -> None:
-    """The checks before the user confirms. Raises NewerBackupError, and InUseError where another process works on this
-    data directory or an execution runs on another one."""
+    """The checks before the user confirms. Raises BackupError for a backup of a newer release or of a too
+    old one, and InUseError where another process works on this data directory or an execution runs on another one."""
     if backup.header.revision > newest_revision():
         raise NewerBackupError(f"revision {backup.header.revision}")
+    if backup.header.revision < oldest_revision():
+        raise BackupError(
+            f"the backup is of revision {backup.header.revision}, this release can only restore backups from revision "
+            f"{oldest_revision()} on; restore it with an earlier release"
+        )
     async with database.read() as connection:
         await _check_unused(connection, process_lock=process_lock, data_dir=data_dir, clock=clock)
 

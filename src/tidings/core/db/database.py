@@ -93,6 +93,17 @@ class OlderDatabaseError(Exception):
         )
 
 
+class TooOldDatabaseError(Exception):
+    """The tables are older than this release can migrate."""
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(
+            f"the tables are at revision {revision}, this release can only upgrade tables from revision "
+            f"{oldest_revision()} on; nothing was changed. Upgrade them with an earlier release first, or start with "
+            "an empty database"
+        )
+
+
 class ReadableDatabase:
     """A database that can only be read. `open_read_only_database` builds it, `close` closes it.
 
@@ -306,6 +317,8 @@ async def prepare_database(database: Database) -> None:
     if revision is None:
         revision = await _create_tables(database)
     await check_compatibility(database)
+    if revision < oldest_revision():
+        raise TooOldDatabaseError(revision)
     if revision < newest_revision():
         await upgrade_database(database)
 
@@ -343,11 +356,20 @@ async def downgrade_database(database: Database, *, revision: str) -> None:
         await connection.run_sync(run_migrations, "downgrade", revision)
 
 
-@functools.cache
 def newest_revision() -> str:
-    """The newest migration's id, which is the number its file name begins with."""
-    versions = MIGRATIONS / "versions"
-    return max(path.name.partition("_")[0] for path in versions.glob("[0-9]*.py"))
+    """The newest migration's id."""
+    return _list_revisions()[-1]
+
+
+def oldest_revision() -> str:
+    """The id of the oldest tables that this release can migrate."""
+    return _list_revisions()[0]
+
+
+@functools.cache
+def _list_revisions() -> list[str]:
+    """The ids of the migrations, oldest first: the numbers their file names begin with."""
+    return sorted(path.name.partition("_")[0] for path in (MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
 async def find_revision(database: Database) -> str | None:
