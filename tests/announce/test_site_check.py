@@ -1,10 +1,12 @@
 """What `check` finds before anything is sent: each way in which a key file or a sitemap is wrong."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
-from tests.announce.stage import write_urlset
+from tests.announce.stage import write_index, write_urlset
+from tests.fakes import FakeClock
 from tidings.announce.site.check import SiteFinding, check_key_file, check_site, check_sitemap
 from tidings.announce.site.site import Site, make_site
 from tidings.core.clock import SystemClock
@@ -148,3 +150,34 @@ async def test_a_sitemap_outside_the_key_files_folder_is_reported(web: SandboxSi
     finding = await check_sitemap(site, client=client, clock=SystemClock())
     assert not finding.good
     assert "key file's folder" in finding.message + finding.advice
+
+
+class SlowClock(FakeClock):
+    """Each look at the clock takes a second."""
+
+    def monotonic(self) -> float:
+        self.advance(timedelta(seconds=1))
+        return super().monotonic()
+
+
+async def test_an_index_without_the_sites_pages_is_not_read_for_ever(
+    web: SandboxSite, site: Site, client: GuardedClient
+) -> None:
+    """A25: a person waits for the check, and an index may lead to a hundred thousand files."""
+    children = [f"{web.origin}/{number}.xml" for number in range(300)]
+    web.serve("/sitemap.xml", write_index(children))
+    for child in children:
+        web.serve(child.removeprefix(web.origin), write_urlset(["https://example.com/1"]))
+    finding = await check_sitemap(site, client=client, clock=SlowClock())
+    assert_bad(finding, "read in 1m list no pages of")
+    assert len(web.requests) < 100
+
+
+async def test_many_troubles_of_a_sitemap_are_shown_as_the_first_few(
+    web: SandboxSite, site: Site, client: GuardedClient
+) -> None:
+    """A25: 1,500 missing files were a message of 140,000 characters."""
+    web.serve("/sitemap.xml", write_index(f"{web.origin}/{number}.xml" for number in range(20)))
+    finding = await check_sitemap(site, client=client, clock=SystemClock())
+    assert_bad(finding, "/0.xml failed", "/2.xml failed", "; and 17 more")
+    assert "/3.xml" not in finding.message

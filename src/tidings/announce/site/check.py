@@ -2,6 +2,7 @@
 sitemap. Sends nothing to an engine.
 """
 
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,13 +11,15 @@ from tidings.announce.due.pages import Dropped, PageFilter
 from tidings.announce.site.site import Site
 from tidings.announce.sitemap.crawl import Crawl
 from tidings.announce.sitemap.events import PagesRead
-from tidings.core.clock import Clock
+from tidings.core.clock import Clock, write_duration
 from tidings.core.net.client import Answer, FetchError, GuardedClient
 from tidings.core.net.retry import RetryPolicy
-from tidings.core.stop import Stop
+from tidings.core.stop import Stop, StopRequestedError
 
 KEY_FILE_TIMEOUT = timedelta(seconds=30)
 LONGEST_KEY_FILE = 64 * 1024
+LONGEST_CHECK = timedelta(minutes=1)
+_MOST_TROUBLES = 3
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -83,23 +86,34 @@ def _judge_key_file(answer: Answer, site: Site) -> tuple[str, str] | None:
 
 
 async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> SiteFinding:
-    """Check that the sitemap can be read and that it lists pages of this site."""
+    """Check that the sitemap can be read and that it lists pages of this site. Ends after about `LONGEST_CHECK`."""
     crawl = Crawl(
         site,
         client=client,
         clock=clock,
         policy=RetryPolicy(retries=0),
-        stop=Stop(clock=clock),
+        stop=Stop(clock=clock, budget=LONGEST_CHECK),
     )
     pages = PageFilter(site)
-    async with aclosing(crawl.events()) as events:
-        async for event in events:
-            if isinstance(event, PagesRead) and pages.read(event.pairs):
-                return SiteFinding("sitemap", good=True, message=f"{event.file} lists pages of {site.host}")
+    try:
+        async with aclosing(crawl.events()) as events:
+            async for event in events:
+                if isinstance(event, PagesRead) and pages.read(event.pairs):
+                    return SiteFinding("sitemap", good=True, message=f"{event.file} lists pages of {site.host}")
+    except StopRequestedError:
+        message = f"the files that were read in {write_duration(LONGEST_CHECK)} list no pages of {site.host}"
+        advice = "List the files with this site's pages first, or give their addresses as sitemaps."
+        return SiteFinding("sitemap", good=False, message=message, advice=advice)
     message, advice = explain_emptiness(pages.dropped, host=site.host)
     if crawl.result.troubles and not pages.dropped.by_settings:
-        message = "; ".join(crawl.result.troubles)
+        message = _join(crawl.result.troubles)
     return SiteFinding("sitemap", good=False, message=message, advice=advice)
+
+
+def _join(troubles: Sequence[str]) -> str:
+    """The first troubles: an index may name thousands of missing files."""
+    more = len(troubles) - _MOST_TROUBLES
+    return "; ".join([*troubles[:_MOST_TROUBLES], *([f"and {more:,} more"] if more > 0 else [])])
 
 
 def explain_emptiness(dropped: Dropped, *, host: str) -> tuple[str, str]:
