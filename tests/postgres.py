@@ -97,10 +97,28 @@ class Server:
 
     def stop(self) -> None:
         """Stop it at once. Only for a server of the test's own."""
-        pid = int((self._folder / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+        pid = self._read_pid()
         os.kill(pid, signal.SIGQUIT)
         while Path(f"/proc/{pid}").exists():
             time.sleep(0.01)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All its processes stand still: connections are accepted, and nothing is answered."""
+        pid = self._read_pid()
+        # The parent first, which would start others.
+        os.kill(pid, signal.SIGSTOP)
+        pids = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+        for each in pids[1:]:
+            os.kill(each, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for each in reversed(pids):
+                os.kill(each, signal.SIGCONT)
+
+    def _read_pid(self) -> int:
+        return int((self._folder / "postgres" / "postmaster.pid").read_text().splitlines()[0])
 
     def drop_database(self, url: str) -> None:
         self._execute("DROP DATABASE {} WITH (FORCE)", url.partition("?")[0].rpartition("/")[2])

@@ -5,6 +5,7 @@ import asyncio
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -13,9 +14,9 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from tests.cli.terminal import Terminal
+from tests.cli.terminal import Terminal, end
 from tests.postgres import Server as PostgresServer
-from tests.test_serve import CONCURRENCY, TOKEN, House, Served, Server, open_house
+from tests.test_serve import CONCURRENCY, LONGEST_END, TOKEN, House, Served, Server, open_house
 from tests.test_workers import open_machines, own_postgres
 from tests.waiting import Held, wait_until
 from tests.web.test_database_away import REQUESTS
@@ -216,3 +217,20 @@ async def test_a_minute_without_postgresql_loses_nothing_and_nobody_has_to_help(
         assert set(house.engine.accepted) == set(house.web.urls())
         assert house.engine.accepted.total() - PAGES <= CONCURRENCY
         assert (await served.ask("/health/ready"))[0] == 200
+
+
+async def test_a_postgresql_that_hangs_keeps_neither_an_answer_nor_the_end_waiting(
+    tmp_path: Path, own_postgres: PostgresServer
+) -> None:
+    """A39: it takes connections and answers nothing, so no error says that it is away."""
+    async with open_machines(tmp_path, own_postgres.make_database(), pages=PAGES) as machines:
+        served = await machines.serve()
+        with own_postgres.frozen():
+            assert (await served.ask("/health/live"))[0] == 200
+            assert (await served.ask("/health/ready"))[0] == 503
+            served.process.send_signal(signal.SIGTERM)
+            ended = await end(served.process)
+        assert ended.code == 1
+        assert "something did not end in time; the database may hang; everything saved before is kept" in ended.err
+        again = await machines.serve()
+        assert await again.end() < LONGEST_END

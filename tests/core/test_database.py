@@ -88,6 +88,19 @@ async def stack_connections(database: Database) -> set[int]:
         return {(await connection.execute(statement)).scalar_one() for connection in connections}
 
 
+@pytest.mark.parametrize(("added", "limit"), [("", "30000"), ("&tcp_user_timeout=5000", "5000")])
+async def test_a_server_that_vanishes_is_noticed_within_half_a_minute(
+    postgres_url: str, added: str, limit: str
+) -> None:
+    """A39: a machine without power ends no connection. The URL may set limits of its own."""
+    database = open_database(f"{postgres_url}{added}")
+    async with database.read() as connection:
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        parameters = driver.info.get_parameters()
+    await database.close()
+    assert (parameters["tcp_user_timeout"], parameters["keepalives_idle"]) == (limit, "15")
+
+
 async def test_an_error_of_the_database_shows_no_value(database: Database) -> None:
     """A4, C23: values of a statement may be secrets, and errors reach logs."""
     await insert_host(database, "a-secret-host")

@@ -7,7 +7,7 @@ import typer
 from tidings.cli.language import translate
 from tidings.cli.options import QuietOption
 from tidings.cli.output import show
-from tidings.cli.session import Session, command, fail, stop_on_signals
+from tidings.cli.session import GOOD_ORDER, Session, command, fail, stop_on_signals
 from tidings.core.heap import load_quickly, return_freed_memory
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
@@ -47,7 +47,7 @@ async def serve(
         fail("--no-work needs PostgreSQL (TIDINGS_DATABASE_URL): on SQLite no other process takes the work")
     await prepare(installation)
     async with open_crawler(installation) as crawler:
-        with stop_on_signals(Stop(clock=installation.clock)) as stop:
+        with stop_on_signals(Stop(clock=installation.clock), within=GOOD_ORDER) as stop:
             queues = () if no_work else QUEUES
             await Service(installation, crawler=crawler, stop=stop, queues=queues).run(
                 host=settings.host if host is None else host,

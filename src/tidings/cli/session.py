@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 # The most time that a command takes for alerts at its end.
 ALERT_PATIENCE = timedelta(seconds=20)
+# The time that a process which serves or works has to end in good order. All of its end has ten seconds.
+GOOD_ORDER = timedelta(seconds=9.2)
+_LONGEST_CLEAN_UP = 0.5
 
 
 class Exit(IntEnum):
@@ -272,16 +275,31 @@ async def deliver_alerts(installation: "Installation") -> None:
 
 
 @contextmanager
-def stop_on_signals(stop: "Stop") -> "Iterator[Stop]":
-    """The first Ctrl-C or SIGTERM requests this stop; the second cancels the work at once."""
+def stop_on_signals(stop: "Stop", *, within: timedelta | None = None) -> "Iterator[Stop]":
+    """The first Ctrl-C or SIGTERM requests this stop; the second cancels the work at once.
+
+    `within`: work that has not ended by then is cancelled too, and the process ends soon after.
+    """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
+    deadline: asyncio.TimerHandle | None = None
     asked = False
 
-    def ask(name: str) -> None:
-        nonlocal asked
-        if asked and task is not None:
+    def cancel() -> None:
+        if task is not None:
             task.cancel()
+
+    def end() -> None:
+        cancel()
+        # The task may clean up for longer, as with a database that hangs.
+        loop.call_later(_LONGEST_CLEAN_UP, _end_process)
+
+    def ask(name: str) -> None:
+        nonlocal asked, deadline
+        if asked:
+            cancel()
+        elif within is not None:
+            deadline = loop.call_later(within.total_seconds(), end)
         asked = True
         stop.request_by_signal(name)
 
@@ -293,3 +311,13 @@ def stop_on_signals(stop: "Stop") -> "Iterator[Stop]":
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+        if deadline is not None:
+            deadline.cancel()
+
+
+def _end_process() -> NoReturn:
+    """End this process as it is. What it did is in the database, as after a power cut."""
+    reason = say("stopped, because something did not end in time; the database may hang")
+    kept = say("everything saved before is kept, and the next execution continues from there")
+    typer.echo(f"tidings: {reason}{say('; ')}{kept}", err=True)
+    os._exit(Exit.FAILED)

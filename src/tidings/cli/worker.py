@@ -7,7 +7,7 @@ import typer
 from tidings.cli.language import say
 from tidings.cli.options import QuietOption
 from tidings.cli.output import format_time, show
-from tidings.cli.session import Session, answering, command, fail, stop_on_signals
+from tidings.cli.session import GOOD_ORDER, Session, answering, command, fail, stop_on_signals
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ async def worker(
     session.warn_of_mirror()
     installation = await session.open(verbose=not quiet, migrate=False, check_secrets=True)
     async with open_crawler(installation) as crawler:
-        with stop_on_signals(Stop(clock=installation.clock)) as stop:
+        with stop_on_signals(Stop(clock=installation.clock), within=GOOD_ORDER) as stop:
             show("This worker takes jobs of {queues}", queues=", ".join(queue or QUEUES))
             await Worker(installation, crawler=crawler, queues=queue or QUEUES).run(stop)
 

@@ -62,9 +62,10 @@ class ProgressFeed:
         """Listen as long as a user watches. After a lost connection, listen again at the next request."""
         import psycopg
 
-        address = self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        from tidings.core.db.terse_connection import open_listener
+
         with suppress(psycopg.Error, OSError):
-            async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
+            async with await open_listener(self._database.url) as connection:
                 await connection.execute(f"LISTEN {CHANNEL}")
                 while self._live.is_watched:
                     async for notification in connection.notifies(timeout=SEND_EVERY.total_seconds()):

@@ -145,7 +145,7 @@ def open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
 
 def _create_postgresql_engine(url: URL, *, connections: int, option: str, **options: Any) -> AsyncEngine:
     # Imported here: an installation on SQLite does not need it.
-    from tidings.core.db.terse_connection import TerseConnection
+    from tidings.core.db.terse_connection import TerseConnection, list_limits
 
     # Some connections stay open, the others are opened when they are needed.
     kept = min(_KEPT_CONNECTIONS, connections)
@@ -154,7 +154,11 @@ def _create_postgresql_engine(url: URL, *, connections: int, option: str, **opti
         hide_parameters=True,
         pool_size=kept,
         max_overflow=connections - kept,
-        connect_args={"options": _add_option(url, option), "async_creator_fn": TerseConnection.connect},
+        connect_args={
+            **list_limits(url),
+            "options": _add_option(url, option),
+            "async_creator_fn": TerseConnection.connect,
+        },
         **options,
     )
     _replace_lost_connections(engine)

@@ -25,6 +25,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
+from tidings.core.db.terse_connection import open_listener
 from tidings.core.execution_table import STOPPED_BY_PERSON
 from tidings.core.logs.logger import get_logger
 from tidings.core.process_lock import ProcessLock
@@ -105,9 +106,7 @@ class DatabaseConnector(BaseAsyncConnector):
             await asyncio.sleep(_AGAIN_AFTER.total_seconds())
 
     async def _listen(self, on_notification: Notify, channels: Iterable[str]) -> None:
-        address = self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)
-        connection = await psycopg.AsyncConnection.connect(address, autocommit=True)
-        async with connection:
+        async with await open_listener(self._database.url) as connection:
             for channel in channels:
                 await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             async for notification in connection.notifies():

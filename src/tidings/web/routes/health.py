@@ -67,9 +67,15 @@ def make_health_router(checks: Mapping[str, Check], *, patience: timedelta = PAT
 
 
 async def _run(name: str, check: Check, patience: timedelta) -> bool:
+    running = asyncio.ensure_future(check())
     try:
-        async with asyncio.timeout(patience.total_seconds()):
-            return await check()
+        # Not `asyncio.timeout`, which would wait until a hanging statement is cancelled.
+        done, _ = await asyncio.wait({running}, timeout=patience.total_seconds())
+        if not done:
+            raise TimeoutError
+        return running.result()
     except Exception as error:  # noqa: BLE001 - a check that raises has failed
         _log.warning("health.check_failed", check=name, reason=type(error).__name__)
         return False
+    finally:
+        running.cancel()
