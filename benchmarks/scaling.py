@@ -17,7 +17,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from benchmarks.postgresql import start_server, tidy_tables
-from tidings.core.db.database import Database, open_database, upgrade_database
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import upgrade_database
 
 BEFORE, AFTER = "0029", "0030"
 PAGES = 10_000

@@ -21,7 +21,8 @@ from tidings.announce.announcer import Announcer
 from tidings.announce.site.site import Site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.clock import Clock, SystemClock
-from tidings.core.db.database import Database, open_database, prepare_database
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import prepare_database
 from tidings.core.executions import Executions
 from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock

@@ -30,7 +30,8 @@ from tidings.announce.site.table import Origin, SiteRecords
 from tidings.collect.crawl.cookies.table import open_cookie
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.clock import SystemClock
-from tidings.core.db.database import Database, ReadableDatabase, open_database, prepare_database
+from tidings.core.db.database import Database, ReadableDatabase, open_database
+from tidings.core.db.revisions import prepare_database
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.redaction import Redactor

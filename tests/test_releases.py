@@ -16,7 +16,7 @@ import tidings
 from tests.cli.terminal import end
 from tests.test_workers import SOON, Machines, open_machines
 from tidings.core.db.compatibility import compatibility
-from tidings.core.db.database import find_revision, newest_revision
+from tidings.core.db.revisions import find_revision, newest_revision
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.fork_server import Command
 from tests.cli.terminal import Ended, Terminal, end, make_sandbox
-from tidings.core.db.database import MIGRATIONS, newest_revision
+from tidings.core.db.revisions import MIGRATIONS, newest_revision
 from tidings.sandbox.bundle import Sandbox
 
 pytestmark = pytest.mark.slow

@@ -27,7 +27,8 @@ from tidings.announce.site.site import Site, SubmitMethod, make_site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts.webhook import new_webhook_secret
 from tidings.core.clock import SystemClock, to_milliseconds
-from tidings.core.db.database import Database, open_database, prepare_database
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import prepare_database
 from tidings.core.executions import executions
 from tidings.core.process_lock import find_process
 from tidings.core.secrets.keyring import KeyRing

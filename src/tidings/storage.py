@@ -81,7 +81,8 @@ async def has_tables(settings: Settings) -> bool:
     """Whether the database of these settings has our tables. Creates nothing."""
     if settings.database_url is None and not (settings.data_dir / "tidings.db").exists():
         return False
-    from tidings.core.db.database import find_revision, open_database
+    from tidings.core.db.database import open_database
+    from tidings.core.db.revisions import find_revision
 
     database = open_database(find_database_url(settings), connections=settings.database_connections)
     try:

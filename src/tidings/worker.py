@@ -11,7 +11,7 @@ from tidings.announce.execution.progress_feed import ProgressFeed
 from tidings.announce.service import RUN
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.run.jobs import RECOVER_JOB
-from tidings.core.db.database import NewerDatabaseError, check_compatibility
+from tidings.core.db.revisions import NewerDatabaseError, check_compatibility
 from tidings.core.logs.logger import get_logger
 from tidings.core.loop import AFTER_ERROR, Loop
 from tidings.core.queue.dispatcher import Task

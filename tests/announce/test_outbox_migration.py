@@ -9,7 +9,8 @@ from sqlalchemy import text
 from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.outbox import Outbox
-from tidings.core.db.database import Database, downgrade_database, open_database, upgrade_database
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import downgrade_database, upgrade_database
 
 BEFORE, AFTER = "0009", "head"
 ALPHA, BETA = "https://alpha.example/indexnow", "https://beta.example/indexnow"

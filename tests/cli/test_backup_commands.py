@@ -14,7 +14,8 @@ from sqlalchemy import insert, select
 from tests.cli.fork_server import Command
 from tests.cli.terminal import SCRIPT, Ended, Terminal, count_each_once, end, make_sandbox
 from tidings.announce.ledger.ledger import ledger
-from tidings.core.db.database import Database, newest_revision, open_database
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import newest_revision
 from tidings.core.secrets.master_key import new_master_key
 from tidings.sandbox.bundle import Sandbox
 

@@ -23,7 +23,8 @@ from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.cli.main import make_app
 from tidings.core.clock import SystemClock
-from tidings.core.db.database import Database, open_database, prepare_database
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import prepare_database
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.tokens import Tokens

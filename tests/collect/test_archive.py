@@ -20,7 +20,8 @@ from tidings.collect.archive.export import COLUMNS, Exporter, ExportFormat
 from tidings.collect.notes import Author, Counts, Note, NoteKind
 from tidings.collect.write.values import Collected, SettledAction
 from tidings.collect.write.writer import Writer
-from tidings.core.db.database import Database, downgrade_database, prepare_database
+from tidings.core.db.database import Database
+from tidings.core.db.revisions import downgrade_database, prepare_database
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 

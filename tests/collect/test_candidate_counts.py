@@ -17,7 +17,8 @@ from tidings.collect.write.values import Failed
 from tidings.collect.write.writer import Writer
 from tidings.core.backup.backup import restore_backup, write_backup
 from tidings.core.backup.file import open_backup
-from tidings.core.db.database import Database, downgrade_database, open_database, prepare_database
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import downgrade_database, prepare_database
 from tidings.core.process_lock import ProcessLock
 
 

@@ -33,7 +33,8 @@ from tidings.collect.feishu.rows import MIRRORED_TABLES
 from tidings.collect.mirror_tables import mirror_intents, mirror_outbox, mirror_records, mirror_state
 from tidings.collect.tables import candidates, sources
 from tidings.core.alerts.service import Alerts
-from tidings.core.db.database import Database, open_database, prepare_database
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import prepare_database
 from tidings.core.executions import executions
 from tidings.sandbox.feishu import bitable
 from tidings.sandbox.feishu.bitable import SandboxBitable, refuse

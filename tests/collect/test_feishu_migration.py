@@ -19,7 +19,8 @@ from tests.collect.feishu_stage import (
     read_expected,
     read_mirrored,
 )
-from tidings.core.db.database import Database, downgrade_database, open_database, upgrade_database
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import downgrade_database, upgrade_database
 from tidings.core.net.client import GuardedClient
 from tidings.sandbox.feishu.bitable import SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType, Fields

@@ -49,14 +49,12 @@ from tidings.core.backup.file import (
     open_backup,
 )
 from tidings.core.clock import to_milliseconds
-from tidings.core.db.database import (
-    Database,
+from tidings.core.db.database import Database, metadata, open_database
+from tidings.core.db.revisions import (
     NewerDatabaseError,
     downgrade_database,
     find_revision,
-    metadata,
     newest_revision,
-    open_database,
     prepare_database,
 )
 from tidings.core.executions import Executions, ExecutionStatus, executions

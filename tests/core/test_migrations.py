@@ -19,15 +19,13 @@ from tests.postgres import Server
 from tests.processes import open_pool, wait_at_line
 from tidings.core.clock import SystemClock
 from tidings.core.db.compatibility import OLDEST_REVISION, compatibility, read_oldest_revision
-from tidings.core.db.database import (
-    Database,
+from tidings.core.db.database import Database, metadata, open_database
+from tidings.core.db.revisions import (
     NewerDatabaseError,
     TooOldDatabaseError,
     downgrade_database,
     find_revision,
-    metadata,
     newest_revision,
-    open_database,
     prepare_database,
     upgrade_database,
     wait_for_revision,

@@ -5,7 +5,8 @@ from procrastinate.schema import SchemaManager
 from sqlalchemy import text
 
 from tests.postgres import Server
-from tidings.core.db.database import Database, downgrade_database, open_database, prepare_database, upgrade_database
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import downgrade_database, prepare_database, upgrade_database
 from tidings.core.queue.schema import CREATE_QUEUE
 
 _FIND = text(

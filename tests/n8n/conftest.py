@@ -17,7 +17,8 @@ from tests.n8n.wire import open_wire
 from tests.postgres import Server
 from tidings.collect.write.keywords import Keywords
 from tidings.core.clock import SystemClock
-from tidings.core.db.database import open_database, prepare_database
+from tidings.core.db.database import open_database
+from tidings.core.db.revisions import prepare_database
 from tidings.sandbox.media import bilibili
 
 

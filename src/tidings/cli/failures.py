@@ -15,7 +15,8 @@ from tidings.cli.language import label, say, say_rule, translate
 from tidings.cli.session import Exit
 from tidings.core.alerts.events import DestinationError
 from tidings.core.backup.file import BackupError
-from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError, OlderDatabaseError, TooOldDatabaseError
+from tidings.core.db.database import DatabaseUrlError
+from tidings.core.db.revisions import NewerDatabaseError, OlderDatabaseError, TooOldDatabaseError
 from tidings.core.db.sqlite_file import is_damaged
 from tidings.core.executions import AlreadyRunningError, ExecutionError
 from tidings.core.logs.logger import get_logger, is_logging_configured

@@ -5,14 +5,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from tidings.announce.site.site import parse_engines
 from tidings.core.clock import Clock, SystemClock
-from tidings.core.db.database import (
-    Database,
-    find_revision,
-    newest_revision,
-    open_database,
-    prepare_database,
-    wait_for_revision,
-)
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.revisions import find_revision, newest_revision, prepare_database, wait_for_revision
 from tidings.core.net.addresses import HostPort, UrlError, parse_url
 from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock

@@ -7,7 +7,7 @@ from sqlalchemy import or_, select
 from tidings.announce.schedule.table import may_be_due as may_schedule_be_due
 from tidings.collect.run.jobs import CollectSchedule
 from tidings.core.clock import to_milliseconds
-from tidings.core.db.database import newest_revision
+from tidings.core.db.revisions import newest_revision
 from tidings.core.execution_requests import is_requested
 from tidings.core.execution_table import purge_executions
 from tidings.core.queue.alerts import watch_workers

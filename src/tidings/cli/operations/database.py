@@ -35,7 +35,7 @@ async def _migrate(session: Session, revision: str | None) -> None:
     """Bring the tables to this revision, by default the newest."""
     from alembic.util import CommandError
 
-    from tidings.core.db.database import downgrade_database, find_revision
+    from tidings.core.db.revisions import downgrade_database, find_revision
     from tidings.storage import prepare_data_dir
     from tidings.wiring.opening import prepare_tables
 

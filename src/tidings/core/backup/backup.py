@@ -33,11 +33,10 @@ from tidings.core.backup.file import (
     decode_row,
 )
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
-from tidings.core.db.database import (
-    Database,
+from tidings.core.db.database import Database, metadata
+from tidings.core.db.revisions import (
     NewerDatabaseError,
     lock_migrations,
-    metadata,
     newest_revision,
     oldest_revision,
     read_revision,
