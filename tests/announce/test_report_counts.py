@@ -20,7 +20,7 @@ from tidings.core.executions import ExecutionStatus
 from tidings.sandbox.engines.bing import THROTTLE_USER, refuse_exceeded
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
-from tidings.wiring.alerts import list_alert_texts
+from tidings.wiring.alerts import list_catalogues
 
 FAILED, PARTIAL, SUCCEEDED = ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED
 
@@ -79,7 +79,7 @@ async def test_a_partial_execution_says_why_also_where_no_page_failed(make_bench
         [line] = shown["warnings"]
         assert line.startswith("Bing: 20 URLs wait for the next execution: ")
         assert "Throttle" in line
-        assert Translator(list_alert_texts()).translate(line).startswith("必应：20 个网址留待下次执行：")
+        assert Translator(list_catalogues()).translate(line).startswith("必应：20 个网址留待下次执行：")
 
 
 async def test_pages_that_an_execution_sends_itself_do_not_count_as_announced(open_stage: StageMaker) -> None:

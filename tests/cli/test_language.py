@@ -12,7 +12,7 @@ import tidings.cli
 from tests.cli.terminal import Terminal, announce_words, make_sandbox
 from tidings.announce.overview import NEEDS_ATTENTION
 from tidings.audit.report import ADVICE, CheckName
-from tidings.cli.language import CATALOGUE, FINDINGS, speak
+from tidings.cli.language import CATALOGUE, speak
 from tidings.cli.output import make_console
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.feishu.errors import (
@@ -31,7 +31,7 @@ from tidings.core.execution_table import ExecutionStatus
 from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, SandboxWeibo
-from tidings.wiring.alerts import list_alert_texts
+from tidings.wiring.alerts import list_catalogues
 
 pytestmark = pytest.mark.one_database
 
@@ -165,7 +165,7 @@ def list_carried(rooms: Collection[str], carrying: re.Pattern[str]) -> Iterator[
 
 def test_errors_and_findings_of_other_rooms_have_chinese_words() -> None:
     """Interfaces: TIDINGS_LANGUAGE=zh. A broken rule, a sitemap that cannot be read, a file that is no backup."""
-    translator = Translator([FINDINGS, *list_alert_texts()])
+    translator = Translator(list_catalogues())
     carried = set(list_carried(ROOMS, CARRYING))
     assert len(carried) > 100
     assert sorted(text for text in carried if not CHINESE.search(translator.translate(text))) == []
@@ -179,6 +179,20 @@ def test_errors_and_findings_of_other_rooms_have_chinese_words() -> None:
     assert translator.translate(quota) == "须为 1 到 500 的整数，或 auto"
 
 
+def test_every_error_of_a_platform_has_chinese_words() -> None:
+    """C13, interfaces: TIDINGS_LANGUAGE=zh. A person reads them beside a candidate, a cookie and a keyword."""
+    translator = Translator(list_catalogues())
+    meanings = {
+        f"weibo: {text} (HTTP 400)" for text in list_carried(["collect/crawl"], re.compile(r"blame_\w+")) if text
+    }
+    assert len(meanings) > 30
+    errors = set(list_carried(["collect/crawl", "collect/note_urls.py"], re.compile("CrawlError|NoteUrlError")))
+    assert len(errors) > 20
+    assert sorted(text for text in meanings | errors if not CHINESE.search(translator.translate(text))) == []
+    said = "weibo: the session is refused, log in again (HTTP 403)"
+    assert translator.translate(said) == "weibo：登录状态被拒绝，请重新登录（HTTP 403）"
+
+
 # Where the audit finds something, and the calls that carry its words.
 AUDIT_ROOMS = ("audit", "cli/operations/audit.py", "core/secrets/token_strength.py")
 AUDIT_CARRYING = re.compile("find|_?warn|_report|build|skip|KnownSecret|FoundSecret|EncryptedColumn|OSError|ValueError")
@@ -186,7 +200,7 @@ AUDIT_CARRYING = re.compile("find|_?warn|_report|build|skip|KnownSecret|FoundSec
 
 def test_findings_of_the_audit_have_chinese_words() -> None:
     """Interfaces: TIDINGS_LANGUAGE=zh. Names of checks, what they covered, findings and advice."""
-    translator = Translator([FINDINGS, *list_alert_texts()])
+    translator = Translator(list_catalogues())
     carried = set(list_carried(AUDIT_ROOMS, AUDIT_CARRYING))
     assert len(carried) > 30
     # The name of a row follows.
@@ -221,7 +235,7 @@ async def test_announce_says_its_summary_in_chinese(terminal: Terminal) -> None:
 
 def test_every_error_of_feishu_has_a_chinese_text() -> None:
     """C21, interfaces: TIDINGS_LANGUAGE=zh. What it means, and what a person can do."""
-    translator = Translator([FINDINGS, *list_alert_texts()])
+    translator = Translator(list_catalogues())
     made = [
         *map(FeishuError, CODE_RULES.values()),
         FeishuError(MISSING_KEY).unsettle(),

@@ -2,7 +2,7 @@
 
 `speak` chooses the language. The catalogue is read only if it is not English. JSON and logs stay as they are, and help
 has a catalogue of its own (`help`). `translate` is for texts from other parts of the program, such as findings and
-alerts. It uses the patterns of `texts/findings.zh.toml` and of the alerts' catalogues. Other texts stay English.
+alerts. It uses the patterns of `wiring.alerts.list_catalogues`. Other texts stay English.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,6 @@ from typing import Any, Final
 from tidings.core.alerts.translation import Translator, read_catalogue
 
 CATALOGUE: Final = Path(__file__).parent / "texts" / "zh.toml"
-FINDINGS: Final = Path(__file__).parent / "texts" / "findings.zh.toml"
 
 _texts: Mapping[str, str] = {}
 
@@ -76,9 +75,9 @@ def say_rule(name: str, rule: str) -> str:
 
 @cache
 def _load_translator() -> Translator:
-    from tidings.wiring.alerts import list_alert_texts
+    from tidings.wiring.alerts import list_catalogues
 
-    return Translator([FINDINGS, *list_alert_texts()])
+    return Translator(list_catalogues())
 
 
 @cache

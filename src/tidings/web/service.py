@@ -40,7 +40,7 @@ from tidings.web.routes.collect.workflow import WriterServices, make_workflow_ro
 from tidings.web.routes.health import check_database
 from tidings.web.routes.workers import make_workers_router
 from tidings.web.server import serve
-from tidings.wiring.alerts import list_alert_texts
+from tidings.wiring.alerts import list_catalogues
 from tidings.wiring.crawl import make_keyword_checks
 from tidings.wiring.installation import Installation
 from tidings.worker import QUEUES, Worker
@@ -98,7 +98,7 @@ class Service:
                     PageRenderer(
                         clock=installation.clock,
                         default_language=PageLanguage(installation.settings.language.value),
-                        translator=Translator([*list_alert_texts(), RULES]),
+                        translator=Translator([*list_catalogues(), RULES]),
                     ),
                     self._crawler,
                 ),

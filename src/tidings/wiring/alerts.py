@@ -22,10 +22,11 @@ from tidings.storage import open_webhook_secret
 _LEVEL: Final = re.compile(r"([?&])level=(P[0-9]+|info)(?=&|$|#)(&?)", re.IGNORECASE)
 
 
-def list_alert_texts() -> list[Path]:
-    """The catalogues of Chinese reasons and actions."""
-    folder = Path(__file__).parent.parent
-    return [folder / part / "alert_texts.toml" for part in ("core/alerts", "announce", "collect")]
+def list_catalogues() -> list[Path]:
+    """The catalogues of Chinese texts: of errors and findings, and of each room's alerts."""
+    folder = Path(__file__).parent
+    rooms = ("core/alerts", "announce", "collect")
+    return [folder / "findings.zh.toml", *(folder.parent / room / "alert_texts.toml" for room in rooms)]
 
 
 def list_alert_kinds() -> Iterator[AlertKind]:

@@ -30,7 +30,7 @@ from tidings.collect.write.writer import Writer
 from tidings.core.alerts.translation import Translator
 from tidings.settings.collect import CrawlSettings, PseudonymUse
 from tidings.settings.settings import Settings
-from tidings.wiring.alerts import list_alert_texts
+from tidings.wiring.alerts import list_catalogues
 
 if TYPE_CHECKING:
     from tidings.wiring.installation import Installation
@@ -124,7 +124,7 @@ class CollectInstallation:
             keywords=self.keywords,
             check=self.check_keyword,
             language=self._opened.settings.language,
-            translate=Translator(list_alert_texts()).translate if self._opened.settings.language == "zh" else str,
+            translate=Translator(list_catalogues()).translate if self._opened.settings.language == "zh" else str,
         )
         return FeishuMirror(
             self._opened.database,

@@ -36,7 +36,7 @@ from tidings.core.queue.periodic import PeriodicJobs
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.settings.settings import Settings
-from tidings.wiring.alerts import list_alert_kinds, list_alert_texts, open_destinations
+from tidings.wiring.alerts import list_alert_kinds, list_catalogues, open_destinations
 
 if TYPE_CHECKING:
     from tidings.announce.schedule.seen_hooks import SeenHooks
@@ -158,7 +158,7 @@ class Installation:
             retry_scale=self.settings.retry_scale,
             redactor=self.redactor,
             levels={destination.name: level for destination, level in self.destinations.items()},
-            translator=Translator(list_alert_texts()),
+            translator=Translator(list_catalogues()),
         )
 
     @cached_property

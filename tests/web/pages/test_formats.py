@@ -8,7 +8,7 @@ import pytest
 from tidings.core.alerts.translation import Translator
 from tidings.web.pages.view.formats import Formats, find_zone
 from tidings.web.pages.view.texts import PageLanguage, load_texts
-from tidings.wiring.alerts import list_alert_texts
+from tidings.wiring.alerts import list_catalogues
 
 NOW = datetime(2026, 11, 16, 0, 48, tzinfo=UTC)
 ENGLISH = Formats(load_texts(PageLanguage.ENGLISH), find_zone("Asia/Shanghai"), NOW)
@@ -77,7 +77,7 @@ def test_a_zone_that_does_not_exist_is_utc(name: str | None) -> None:
 
 
 def test_an_engines_own_words_are_quoted_as_they_came() -> None:
-    shown = replace(CHINESE, translator=Translator(list_alert_texts()))
+    shown = replace(CHINESE, translator=Translator(list_catalogues()))
     reason = "alpha.example: 3 of 4,000 URLs failed: HTTP 422: not welcome"
     advice = "Check the engine's address."
     assert shown.say(reason, advice) == (
