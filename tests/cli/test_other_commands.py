@@ -275,8 +275,9 @@ async def test_a_damaged_database_is_named_with_what_to_do(terminal: Terminal) -
     ended = await terminal.run("status")
     chinese = await terminal.run("status", TIDINGS_LANGUAGE="zh")
     assert ended.code == chinese.code == 1
-    assert ended.complaint.startswith(
-        "tidings: the database does not work (file is not a database); its file is damaged"
+    assert ended.complaint.strip() == (
+        "tidings: the database does not work (file is not a database); its file is damaged: move tidings.db away and "
+        "run `tidings restore` with your last backup"
     )
     assert "文件不是数据库）；数据库文件已损坏：请移走 tidings.db" in chinese.complaint
     assert path.read_bytes() == b"garbage\n"

@@ -58,7 +58,7 @@ def _explain_failure(error: BaseException, *, outcome: str | None) -> str:
     match error:
         # SQLite's own errors come from opening the file.
         case DBAPIError() | sqlite3.Error():
-            return join_clauses(_describe_database_error(error), kept)
+            return _explain_database_error(error, kept=kept)
         case OSError(errno=errno.EADDRINUSE):
             advice = say("choose another with --port, or end the program that uses it")
             return join_clauses(describe_system_error(error), advice)
@@ -90,8 +90,9 @@ def join_clauses(*clauses: str) -> str:
     return say("; ").join(clauses)
 
 
-def _describe_database_error(error: Any) -> str:
-    """The driver's own words, and what to do about a damaged file. The statement's values may hold secrets."""
+def _explain_database_error(error: Any, *, kept: str) -> str:
+    """The driver's own words, and what was kept; of a damaged file, what to do. The statement's values may hold
+    secrets."""
     original = getattr(error, "orig", error)
     # Further lines of PostgreSQL's driver ask what this line answers.
     reason = str(original).partition("\n")[0]
@@ -99,7 +100,7 @@ def _describe_database_error(error: Any) -> str:
     if is_damaged(error):
         advice = say("its file is damaged: move tidings.db away and run `tidings restore` with your last backup")
         return join_clauses(described, advice)
-    return described
+    return join_clauses(described, kept)
 
 
 def describe_system_error(error: OSError) -> str:
