@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 ALERT_PATIENCE = timedelta(seconds=20)
 # The time that a process which serves or works has to end in good order. All of its end has ten seconds.
 GOOD_ORDER = timedelta(seconds=9.2)
-_LONGEST_CLEAN_UP = 0.5
+_SHORT_CLEAN_UP = 0.5
+_CLEAN_UP = 5.0
 
 
 class Exit(IntEnum):
@@ -278,28 +279,25 @@ async def deliver_alerts(installation: "Installation") -> None:
 def stop_on_signals(stop: "Stop", *, within: timedelta | None = None) -> "Iterator[Stop]":
     """The first Ctrl-C or SIGTERM requests this stop; the second cancels the work at once.
 
-    `within`: work that has not ended by then is cancelled too, and the process ends soon after.
+    `within`: work that has not ended by then is cancelled too. Soon after a cancel the process ends in any case: the
+    work may clean up for longer, as with a database that hangs.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     deadline: asyncio.TimerHandle | None = None
     asked = False
 
-    def cancel() -> None:
+    def cancel(*, clean_up: float) -> None:
         if task is not None:
             task.cancel()
-
-    def end() -> None:
-        cancel()
-        # The task may clean up for longer, as with a database that hangs.
-        loop.call_later(_LONGEST_CLEAN_UP, _end_process)
+        loop.call_later(clean_up, _end_process)
 
     def ask(name: str) -> None:
         nonlocal asked, deadline
         if asked:
-            cancel()
+            cancel(clean_up=_CLEAN_UP)
         elif within is not None:
-            deadline = loop.call_later(within.total_seconds(), end)
+            deadline = loop.call_later(within.total_seconds(), lambda: cancel(clean_up=_SHORT_CLEAN_UP))
         asked = True
         stop.request_by_signal(name)
 
