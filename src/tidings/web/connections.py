@@ -68,23 +68,18 @@ class ConnectionLimit:
 class _ChunkLimit(h11.Connection):
     """Refuses a body of very many small chunks, and stops after the small chunks of one turn."""
 
-    turn_ends_at = SMALL_CHUNKS_A_TURN
+    # Small chunks that this turn may still parse.
+    left = SMALL_CHUNKS_A_TURN
     _small_chunks = 0
 
-    def begin_turn(self) -> None:
-        self.turn_ends_at = self._small_chunks + SMALL_CHUNKS_A_TURN
-
-    @property
-    def is_turn_over(self) -> bool:
-        return self._small_chunks >= self.turn_ends_at
-
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        if self.is_turn_over:
+        if not self.left:
             return h11.NEED_DATA
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._small_chunks = 0
         elif isinstance(event, h11.Data) and event.chunk_start and len(event.data) < SMALL_CHUNK:
+            self.left -= 1
             self._small_chunks += 1
             if self._small_chunks > MOST_SMALL_CHUNKS:
                 raise h11.RemoteProtocolError("a body of too many small chunks")
@@ -134,9 +129,9 @@ class LimitedProtocol(H11Protocol):
         self._wait_for(self._find_awaited(between=_Awaited.HEAD))
 
     def handle_events(self) -> None:
-        self._chunks.begin_turn()
+        self._chunks.left = SMALL_CHUNKS_A_TURN
         super().handle_events()
-        if self._chunks.is_turn_over and not self.transport.is_closing():
+        if not self._chunks.left and not self.transport.is_closing():
             self.transport.pause_reading()
             self.loop.call_soon(self._go_on)
 
