@@ -115,8 +115,10 @@ async def test_a_redirect_is_judged_by_where_it_leads(
 async def test_a_site_on_a_private_address_is_refused_without_a_packet(client: GuardedClient) -> None:
     """A25: an engine could not fetch it either."""
     site = make_site(sitemap_urls=["http://10.255.255.1/sitemap.xml"], key=KEY)
-    for finding in await check_site(site, client=client, clock=SystemClock()):
+    findings = await check_site(site, client=client, clock=SystemClock())
+    for finding in findings:
         assert_bad(finding, "not a public address")
+    assert "TIDINGS_ALLOW_NETWORKS lets Tidings read" in findings[1].advice
 
 
 async def test_a_key_file_of_endless_length_is_not_read_to_its_end(

@@ -77,6 +77,17 @@ def read_rows(ended: Ended) -> list[list[str]]:
     return [line.split() for line in ended.out.splitlines()[1:]]
 
 
+async def test_a_list_of_keywords_fits_a_narrow_terminal(terminal: Terminal) -> None:
+    """C19: a keyword with all its wishes has one line in 80 columns; a change keeps its pages."""
+    await terminal.run(*WATCH, "--pages", "3")
+    await terminal.run(*WATCH, "--refresh", "1d", "--comments", "30")
+    narrow = await terminal.run("collect", "keywords", "list", COLUMNS="80", FORCE_COLOR="1", TERM="dumb")
+    wide = await terminal.run("collect", "keywords", "list")
+    rows = [["weibo", TOPIC, "3", "1d", "/", "7d", "30", "watched", "-", "-"]]
+    assert read_rows(narrow) == rows
+    assert read_rows(wide) == [[*rows[0][:8], "never", *rows[0][8:]]]
+
+
 @pytest.mark.thorough
 async def test_a_keyword_is_watched_paused_resumed_and_removed(terminal: Terminal) -> None:
     """C19: what is watched can be seen; a paused one is not searched for."""

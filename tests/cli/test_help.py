@@ -142,6 +142,11 @@ def test_chinese_lines_break_between_characters_and_not_before_their_stops() -> 
             "tidings: Missing argument 'docroot'. See `tidings keys file --help`.",
             "tidings: 缺少参数 'docroot'。用法见 `tidings keys file --help`。",
         ),
+        (
+            ["collect", "notes", "list", "--search"],
+            "tidings: Option '--search' requires an argument. See `tidings collect notes list --help`.",
+            "tidings: 选项 '--search' 需要一个值。用法见 `tidings collect notes list --help`。",
+        ),
     ],
 )
 async def test_wrong_words_end_with_2_and_one_line(

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.terminal import LONGEST_RUN, SCRIPT, Ended, Terminal, end
+from tests.cli.terminal import LONGEST_RUN, SCRIPT, Ended, Terminal, end, make_sandbox
 from tidings.announce.schedule.table import Schedules, ScheduleState
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.document import describe_site
@@ -132,6 +132,23 @@ async def test_a_site_is_paused_and_resumed_and_each_says_whether_it_changed_any
         {"site": "site.example", "paused": False, "changed": True, "freed": 0},
     ]
     assert states == [False, True, True, False]
+
+
+async def test_a_site_without_a_schedule_is_not_called_scheduled(terminal: Terminal) -> None:
+    """A38: one that was only announced by hand, until `sites set` configures it; a disabled one is off, too."""
+    async with make_sandbox(pages=1) as sandbox:
+        name, engine = sandbox.site.host, sandbox.engines[0].endpoint
+        await terminal.run("announce", sandbox.site.sitemap_url, "--key", sandbox.site.key, "--engine", engine)
+        await terminal.run("sites", "add", ADDRESS, "--key", INDEXNOW_KEY, "--id", "shop")
+        await terminal.run("sites", "set", "shop", "--disable")
+        words = (["sites", "list"], ["status", name])
+        listed, status = await run_together(terminal, *words)
+        assert [line.split()[-1] for line in listed.out.splitlines()[1:]] == ["off", "off"]
+        assert f"\nnot scheduled; `tidings sites set {name} --enable` schedules it" in status.out
+        await terminal.run("sites", "set", name, "--enable")
+        listed, status = await run_together(terminal, *words)
+        assert [line.split()[-1] for line in listed.out.splitlines()[1:]] == ["*", "off"]
+        assert "\nscheduled; due at" in status.out
 
 
 async def test_status_shows_the_sites_of_a_group_or_those_that_need_attention(terminal: Terminal) -> None:
@@ -421,6 +438,17 @@ async def test_check_is_content_after_a_part_of_the_quota_was_used(terminal: Ter
         checked = await terminal.run("check", "shop")
         assert checked.code == 0
         assert "100 a day are configured, 5 of them are used today" in checked.out
+
+
+async def test_check_names_no_configured_quota_where_bing_is_asked_for_it(terminal: Terminal) -> None:
+    """A25, A32: with `auto` whatever Bing allows is right."""
+    async with open_shop(terminal, quota=40) as shop:
+        await terminal.run("sites", "set", "shop", "--bing-quota", "auto")
+        checked = await terminal.run("check", "shop")
+        assert checked.code == 0
+        assert "Bing allows 40 today and 3,100 this month; 0 are used today" in checked.out
+        assert "configured" not in checked.out
+        assert shop.sent == (0, 0)
 
 
 async def test_check_says_that_bing_refuses_the_key(terminal: Terminal) -> None:

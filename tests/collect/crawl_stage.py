@@ -44,6 +44,8 @@ class CrawlStage:
     client: GuardedClient
     base_urls: Mapping[str, str]
     redactor: Redactor = field(default_factory=Redactor)
+    # The stage closes them in the end.
+    crawlers: list[Crawler] = field(default_factory=list)
 
     async def add(self, *names: str, platform: str = "weibo", **options: Any) -> None:
         """Cookies whose accounts are called as they are."""
@@ -57,7 +59,7 @@ class CrawlStage:
     def make(self, **options: Any) -> Crawler:
         """A crawler that is in no hurry to be polite. `options` are those of CrawlSettings."""
         chosen = {"platform_interval": timedelta(0), "cookie_interval": timedelta(0), **options}
-        return make_crawler(
+        crawler = make_crawler(
             CrawlSettings(user_agent=USER_AGENT, base_urls=self.base_urls, **chosen),
             database=self.reader,
             keys=self.keys,
@@ -66,6 +68,8 @@ class CrawlStage:
             client=self.client,
             own_client=self.client,
         )
+        self.crawlers.append(crawler)
+        return crawler
 
     def make_with(self, platform: Platform) -> Crawler:
         """A crawler for one platform of the test's own."""
@@ -82,7 +86,12 @@ async def open_crawl(database_url: str, *, keys: KeyRing, **base_urls: str) -> A
         async with GuardedClient(
             user_agent=USER_AGENT, allow_networks=LOOPBACK, connections_per_host=MOST_ITEMS
         ) as client:
-            yield CrawlStage(writer, reader, keys, client, base_urls)
+            stage = CrawlStage(writer, reader, keys, client, base_urls)
+            try:
+                yield stage
+            finally:
+                for crawler in stage.crawlers:
+                    await crawler.close()
     finally:
         await reader.close()
         await writer.close()

@@ -7,8 +7,11 @@ from itertools import pairwise
 import pytest
 
 from tests.fakes import FakeClock
-from tidings.collect.crawl.platforms.pace import LocalPace
+from tidings.collect.crawl.envelope import make_error
+from tidings.collect.crawl.platforms.pace import LocalPace, current_turns
 from tidings.collect.crawl.platforms.shared_turns import SharedTurns
+from tidings.collect.crawl.request_trace import RequestTrace
+from tidings.collect.errors import ErrorCode
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import open_read_only_database
 from tidings.core.secrets.secret import Secret
@@ -74,6 +77,33 @@ async def test_who_gives_up_leaves_no_gap(clock: FakeClock) -> None:
     still.advance(10 * SECOND)
     async with asyncio.timeout(1):
         await pace.wait_turn("weibo", cookie=Secret("a cookie"))
+
+
+async def test_a_request_that_is_ended_as_its_turn_comes_is_not_sent(clock: FakeClock) -> None:
+    """C34: the platform blocks this machine, and the task of the next request was woken just before."""
+    turn, sent = asyncio.Event(), []
+
+    class HeldClock(FakeClock):
+        async def sleep(self, duration: timedelta) -> None:
+            self.advance(duration)
+            await turn.wait()
+
+    pace, trace = LocalPace(clock=HeldClock(), platform_interval=SECOND), RequestTrace()
+    await pace.wait_turn("weibo")
+
+    async def ask() -> None:
+        current_turns.set(trace.turns)
+        async with asyncio.timeout(None) as trace.limit:
+            await pace.wait_turn("weibo")
+            sent.append(trace)
+
+    asking = asyncio.create_task(ask())
+    await asyncio.sleep(0)
+    turn.set()
+    trace.end_wait(make_error(ErrorCode.PLATFORM_ERROR, "blocked", blocked=True))
+    with pytest.raises(TimeoutError):
+        await asking
+    assert sent == []
 
 
 async def test_a_target_can_ask_for_more(clock: FakeClock) -> None:

@@ -146,6 +146,17 @@ async def test_a_plan_holds_for_notes_of_before_and_ends_with_its_keyword(
     assert await count_due() == 0
 
 
+async def test_a_keyword_keeps_what_a_change_leaves_out(database: Database, clock: FakeClock) -> None:
+    """C18, C32: `--refresh 1d` alone must not put a keyword of two pages back to one."""
+    keywords = Keywords(database, clock=clock)
+    assert await keywords.add(PLATFORM, "tea", pages=2, comments=30)
+    assert not await keywords.add(PLATFORM, "tea", refresh=DAILY)
+    assert await keywords.add(PLATFORM, "coffee")
+    coffee, tea = await keywords.list_all()
+    assert (tea.pages, tea.refresh, tea.comments) == (2, DAILY, 30)
+    assert (coffee.pages, coffee.refresh, coffee.comments) == (1, None, 0)
+
+
 def test_a_plan_that_cannot_be_kept_is_refused() -> None:
     """C32: `--refresh 1d --for 7d`; a week without `--for`, and never more often than every ten minutes."""
     plans = {("1d", None): ("1d", "7d"), ("36h", "10"): ("36h", "10d"), ("30d", None): ("30d", "30d")}

@@ -36,6 +36,15 @@ _DEFAULT: Final = re.compile(r"\s+\[([^]]*)\](?=$|\s+\[)")
 class SpeakingCommand(TyperCommand):
     """A command with help in the chosen language."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            # An option without its value does not say of which command it is.
+            if isinstance(error, UsageProblem) and getattr(error, "ctx", None) is None:
+                vars(error)["ctx"] = ctx
+            raise
+
     def get_help(self, ctx: Any) -> str:
         return "\n".join(_write_help(self, ctx)) if is_chinese() else super().get_help(ctx)
 

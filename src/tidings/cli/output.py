@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 # The line width for output that is not a terminal.
 _WIDE: Final = 200
-# The least width that has room for the number of each execution.
-_EXECUTION_WIDTH: Final = 110
+# The least width that has room for columns of less importance.
+_ENOUGH: Final = 110
 # Colours by the value of an execution's status.
 _COLOURS: Final = {
     "succeeded": "green",
@@ -57,6 +57,11 @@ def make_console() -> "Console":
     return console if console.is_terminal else Terminal(width=_WIDE)
 
 
+def is_wide() -> bool:
+    """Whether a table has room for columns of less importance."""
+    return make_console().width >= _ENOUGH
+
+
 def make_table(*titles: str, right: Collection[str] = ()) -> "Table":
     """A plain table. `right`: the titles of columns that are aligned to the right."""
     from rich.table import Table
@@ -78,8 +83,8 @@ def make_execution_table(records: "Iterable[ExecutionRecord]", *titles: str) -> 
     """A row for each execution. The titles name the workflow, the items done, and the items failed."""
     name, done, failed = titles
     # The execution's number is for the log; a terminal of 80 columns has no room for it.
-    is_wide = make_console().width >= _EXECUTION_WIDTH
-    table = make_table(name, say("started"), say("status"), done, failed, *([say("execution")] if is_wide else ()))
+    last = [say("execution")] if is_wide() else []
+    table = make_table(name, say("started"), say("status"), done, failed, *last)
     for record in records:
         cells = (
             escape(record.workflow_name.removeprefix("announce:")),
@@ -88,7 +93,7 @@ def make_execution_table(records: "Iterable[ExecutionRecord]", *titles: str) -> 
             f"{record.items_processed:,}",
             f"{record.items_failed:,}",
         )
-        table.add_row(*cells, *([record.public_id] if is_wide else ()))
+        table.add_row(*cells, *([record.public_id] if last else ()))
     return table
 
 

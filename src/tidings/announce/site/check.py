@@ -21,6 +21,8 @@ LONGEST_KEY_FILE = 64 * 1024
 LONGEST_CHECK = timedelta(minutes=1)
 _MOST_TROUBLES = 3
 
+_PRIVATE = "Use its public address: search engines reach no other. TIDINGS_ALLOW_NETWORKS lets Tidings read this one."
+
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -107,6 +109,7 @@ async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> S
     message, advice = explain_emptiness(pages.dropped, host=site.host)
     if crawl.result.troubles and not pages.dropped.by_settings:
         message = _join(crawl.result.troubles)
+        advice = _PRIVATE if crawl.result.is_private else advice
     return SiteFinding("sitemap", good=False, message=message, advice=advice)
 
 

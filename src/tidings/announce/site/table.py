@@ -213,6 +213,12 @@ class SiteRecords:
         statement = select(sites).where(_is_there).order_by(sites.c.id)
         return [self._read(row) for row in await self._database.fetch(statement)]
 
+    async def list_unscheduled(self) -> set[int]:
+        """The numbers of sites that no schedule runs: disabled, or only announced by hand."""
+        by_hand = sites.c.origin == Origin.COMMAND.value
+        statement = select(sites.c.number).where(_is_there, or_(by_hand, ~sites.c.enabled))
+        return {row.number for row in await self._database.fetch(statement)}
+
     async def remove(self, site_id: str) -> bool:
         """Remove a site and its keys. False where there is no such site.
 

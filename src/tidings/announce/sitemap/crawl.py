@@ -23,7 +23,7 @@ from tidings.announce.sitemap.reader import RefusedSitemapError, SitemapKind, Si
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import show_url
-from tidings.core.net.client import FetchError, GuardedClient, NetworkError, Stream
+from tidings.core.net.client import FetchError, GuardedClient, NetworkError, PrivateAddressError, Stream
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy, Trouble
 from tidings.core.stop import Stop
@@ -148,6 +148,7 @@ class Crawl:
                 retry += 1
                 delay = self._policy.next_delay(Trouble.NOT_FETCHED, retry=retry) if _may_retry(error) else None
                 if delay is None:
+                    self.result.is_private |= isinstance(error, PrivateAddressError)
                     # The message of this error names the URL.
                     self.result.add_trouble(str(error))
                     yield _drop(file, children)

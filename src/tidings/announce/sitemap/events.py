@@ -127,6 +127,8 @@ class CrawlResult:
     complete: bool = True
     # Why it is not complete, for people: one line per file.
     troubles: list[str] = field(default_factory=list)
+    # The address of a file is not public, and no setting allows it.
+    is_private: bool = False
     # Warnings that do not make it incomplete.
     warnings: list[str] = field(default_factory=list)
     # The pages were given instead of a sitemap, so each one that is not sent is reported.

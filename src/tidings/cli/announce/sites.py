@@ -101,20 +101,21 @@ async def list_sites(session: Session, group: GroupOption = None) -> None:
     installation = await session.open()
     await require_group(installation, group)
     found = [site for site in await installation.sites.list_all() if group in (None, site.group)]
+    unscheduled = await installation.sites.list_unscheduled()
     session.answer_table(
         {"sites": [describe_site(site) for site in found]},
         ("id", say("group"), say("sitemap"), say("channels"), say("schedule")),
-        [_make_row(site) for site in found],
+        [_make_row(site, is_scheduled=site.number not in unscheduled) for site in found],
     )
 
 
-def _make_row(site: Site) -> tuple[str, ...]:
+def _make_row(site: Site, *, is_scheduled: bool) -> tuple[str, ...]:
     return (
         site.id,
         site.group or "-",
         ", ".join(site.sitemap_urls),
         ", ".join(_list_channels(site)),
-        site.schedule if site.enabled else say("off"),
+        site.schedule if is_scheduled else say("off"),
     )
 
 

@@ -214,9 +214,11 @@ def _describe_state(overview: "SiteOverview", *, seen_at: "datetime | None", is_
     reason = f" ({escape(translate(overview.reason))})" if overview.reason else ""
     if overview.state == "paused":
         return f"[yellow]{say('paused')}[/]{reason}"
-    state = f"[red]{say('broken')}[/]{reason}" if overview.state == "broken" else say("scheduled")
+    broken = f"[red]{say('broken')}[/]{reason}" if overview.state == "broken" else None
     if overview.next_run is None:
-        return state
+        unscheduled = say("not scheduled; `tidings sites set {site} --enable` schedules it", site=escape(overview.site))
+        return unscheduled if broken is None else f"{broken}\n{unscheduled}"
+    state = broken or say("scheduled")
     due = format_time(overview.next_run)
     if is_served:
         return state + say("; runs next at {time}", time=due)

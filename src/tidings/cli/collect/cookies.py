@@ -172,7 +172,10 @@ def _explain_stored(new: "NewCookie") -> None:
         )
         typer.echo(warning, err=True)
     if new.user_agent is None:
-        show("Its browser is not known; a request copied as cURL, or --user-agent, tells it.", err=True)
+        show(
+            "Its browser is not known: paste a request that was copied as cURL, or name the browser with --user-agent.",
+            err=True,
+        )
     if new.expires_at is not None:
         show("It ends on {time} at the latest.", time=format_time(new.expires_at))
     show("`tidings cookies check {name}` asks {platform} whether it works.", name=new.name, platform=new.platform)

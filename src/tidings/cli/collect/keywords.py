@@ -9,7 +9,7 @@ import typer
 from tidings.cli.collect.run import require_platform
 from tidings.cli.language import say, translate
 from tidings.cli.options import PlatformArgument, make_group
-from tidings.cli.output import escape, format_time, print_json, print_table, show
+from tidings.cli.output import escape, format_time, is_wide, print_json, print_table, show
 from tidings.cli.session import Session, answering, command, fail
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ async def add(
     session: Session,
     platform: PlatformArgument,
     keyword: KeywordArgument,
-    pages: Annotated[int, typer.Option("--pages", help="The pages of results to read, 1 to 20.")] = 1,
+    pages: Annotated[
+        int | None, typer.Option("--pages", help="The pages of results to read, 1 to 20. [1, for a new keyword]")
+    ] = None,
     since: Annotated[
         str | None, typer.Option("--since", help="Only notes of this day or later, where the platform can.")
     ] = None,
@@ -43,8 +45,8 @@ async def add(
 ) -> None:
     """Watch a keyword on a platform, or an author: author:ID.
 
-    A period is a part of the keyword, as since:2026-01-01 until:2026-02-01. A keyword that is watched already gets this
-    number of pages, keeps its refresh and its comments unless they are given, and is resumed if it was paused.
+    A period is a part of the keyword, as since:2026-01-01 until:2026-02-01. A keyword that is watched already keeps its
+    pages, refresh and comments unless they are given, and is resumed if it was paused.
     """
     from tidings.collect.errors import CrawlError
     from tidings.wiring.crawl import make_keyword_checks, open_crawler
@@ -112,10 +114,15 @@ async def list_keywords(session: Session) -> None:
         say("refresh"): [str(keyword.refresh or "") for keyword in found],
         say("comments"): [f"{keyword.comments:,}" if keyword.comments else "" for keyword in found],
     }
-    # A terminal of 80 columns has no room for columns that say nothing.
+    # A terminal of 80 columns has no room for columns that say nothing, nor for the last search beside all others.
     kept = {title: cells for title, cells in wishes.items() if any(cells)}
-    rows = [_make_row(keyword, [cells[at] for cells in kept.values()]) for at, keyword in enumerate(found)]
-    titles = (say("platform"), say("keyword"), say("pages"), *kept, say("state"), say("last search"))
+    searched = [format_time(keyword.last_run_at, missing=say("never")) for keyword in found]
+    last = {say("last search"): searched} if is_wide() or not kept else {}
+    rows = [
+        _make_row(keyword, [cells[at] for cells in kept.values()], [cells[at] for cells in last.values()])
+        for at, keyword in enumerate(found)
+    ]
+    titles = (say("platform"), say("keyword"), say("pages"), *kept, say("state"), *last)
     print_table(rows, *titles, say("found"), say("new"), say("problem"))
 
 
@@ -173,14 +180,15 @@ def _require_found(found: bool, platform: str, keyword: str) -> None:
         fail(message)
 
 
-def _make_row(keyword: "Keyword", wishes: Sequence[str]) -> tuple[str, ...]:
+def _make_row(keyword: "Keyword", wishes: Sequence[str], searched: Sequence[str]) -> tuple[str, ...]:
+    """`wishes` and `searched`: the cells of the columns that are not always shown."""
     return (
         escape(keyword.platform),
         escape(keyword.keyword),
         str(keyword.pages),
         *wishes,
         say("watched") if keyword.enabled else f"[yellow]{say('paused')}[/]",
-        format_time(keyword.last_run_at, missing=say("never")),
+        *searched,
         "-" if keyword.last_found is None else f"{keyword.last_found:,}",
         "-" if keyword.last_created is None else f"{keyword.last_created:,}",
         f"[red]{keyword.last_error_code}[/]" if keyword.last_error_code else "",

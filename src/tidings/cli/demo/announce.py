@@ -11,7 +11,7 @@ from rich.console import Console
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import Site, make_site
 from tidings.cli.announce.announce import announce_site
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.session import Session
 from tidings.core.clock import Clock
 from tidings.core.executions import ExecutionStatus
@@ -100,7 +100,7 @@ def _give_bad_day(sandbox: Sandbox) -> None:
 def _conclude(console: Console, sandbox: Sandbox) -> bool:
     went_well = _went_well(sandbox)
     totals = {engine.name: engine.accepted.total() for engine in sandbox.engines}
-    totals["Bing"] = _count_at_bing(sandbox).total()
+    totals[translate("Bing")] = _count_at_bing(sandbox).total()
     accepted = say(", ").join(say("{total} by {name}", total=each, name=name) for name, each in totals.items())
     verdict = (
         say(

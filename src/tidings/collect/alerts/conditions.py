@@ -71,7 +71,7 @@ def describe_exhaustion(platform: str, obstacles: Iterable[str]) -> CollectCondi
 def describe_rest(cookie: Cookie, obstacle: str) -> CollectCondition:
     state = cookie.state
     reasons = {
-        CookieStatus.COOLING: "it cools after {0.consecutive_errors:,} errors in a row, or a captcha",
+        CookieStatus.COOLING: "it cools, as it was refused {0.consecutive_errors:,} × in a row or asked for a captcha",
         CookieStatus.INVALID: "it is invalid after {0.total_errors:,} errors in all",
         CookieStatus.BANNED: "it is banned, because it failed again while it cooled",
         CookieStatus.UNREADABLE: "it cannot be decrypted: its row is damaged or its master key is missing",

@@ -38,7 +38,7 @@ class RequestTrace:
     def end_wait(self, reason: ErrorInfo) -> None:
         """End the request if it still waits."""
         if self.limit is not None and self.is_waiting and self.ended_by is None:
-            self.ended_by = reason
+            self.ended_by, self.turns.is_ended = reason, True
             self.limit.reschedule(asyncio.get_running_loop().time())
 
 

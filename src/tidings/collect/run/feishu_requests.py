@@ -89,8 +89,8 @@ class FeishuRequests:
             check_platform(platform)
             self.check(platform, keyword, comments)
             if is_new:
-                await self.keywords.add(platform, keyword, pages=pages or 1, refresh=refresh, comments=comments)
-                _log.info("keyword.requested", platform=platform, pages=pages or 1)
+                await self.keywords.add(platform, keyword, pages=pages, refresh=refresh, comments=comments)
+                _log.info("keyword.requested", platform=platform, pages=pages)
         except CrawlError as error:
             return error.message
         return None

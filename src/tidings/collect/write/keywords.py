@@ -88,23 +88,26 @@ class Keywords:
         platform: str,
         keyword: str,
         *,
-        pages: int = 1,
+        pages: int | None = None,
         refresh: RefreshPlan | None = None,
         comments: int | None = None,
     ) -> bool:
-        """Watch a keyword. Returns False if it is watched already; then it is enabled with this number of pages.
+        """Watch a keyword. Returns False if it is watched already; then it is changed and enabled.
 
-        `refresh`: NO_REFRESH ends the one that it has, None keeps it. `comments`: how many of each note, 0 for none,
-        None keeps the number. Both also hold for notes that were collected before. Raises CrawlError for an invalid
-        keyword.
+        `pages`: how many pages of results a search reads, 1 for a new keyword. `refresh`: NO_REFRESH ends the one that
+        it has. `comments`: how many of each note, 0 for none. None keeps what the keyword has. Refresh and comments
+        also hold for notes that were collected before. Raises CrawlError for an invalid keyword.
         """
-        asked = check_search(keyword, page=pages, most_pages=MOST_PAGES)
+        asked = check_search(keyword, page=1 if pages is None else pages, most_pages=MOST_PAGES)
         check_comments(comments)
         found, now = {"platform": platform, "keyword": asked}, self.clock.now()
-        values: dict[str, Any] = {"pages": pages, "enabled": True}
+        values: dict[str, Any] = {"enabled": True}
+        values |= {} if pages is None else {"pages": pages}
         values |= {} if refresh is None else _describe_plan(refresh)
         values |= {} if comments is None else {"comments": comments or None}
-        statement = self.database.insert(watched_keywords).values(**found, **values, created_at=to_milliseconds(now))
+        statement = self.database.insert(watched_keywords).values(
+            **{"pages": 1} | found | values, created_at=to_milliseconds(now)
+        )
         async with self.database.write() as connection:
             inserted = statement.on_conflict_do_nothing().returning(watched_keywords.c.id)
             new = (await connection.execute(inserted)).first() is not None

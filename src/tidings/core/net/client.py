@@ -37,6 +37,7 @@ from tidings.core.net.failures import (
     FetchError,
     FetchTimeoutError,
     NetworkError,
+    PrivateAddressError,
     RefusedError,
     UnansweredError,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "FetchTimeoutError",
     "GuardedClient",
     "NetworkError",
+    "PrivateAddressError",
     "RefusedError",
     "Stream",
 ]
@@ -267,7 +269,8 @@ class GuardedClient:
         address = hop.url.address
         # aiohttp does not ask its resolver about literal addresses.
         if address is not None and not self._allows(hop.url, address):
-            raise journey.refuse(f"{address} is not a public address, and TIDINGS_ALLOW_NETWORKS does not allow it")
+            rule = f"{address} is not a public address, and TIDINGS_ALLOW_NETWORKS does not allow it"
+            raise PrivateAddressError(journey.url, rule)
         target = _build_target(hop.url, journey=journey)
         async with journey.wait():
             # Some servers close a kept connection silently. Each repeat uses up one kept connection, so the loop ends.

@@ -2,6 +2,7 @@
 
     FetchError
     ├── RefusedError            a rule was broken, the message says which; trying again cannot help
+    │   └── PrivateAddressError the address is not public, and TIDINGS_ALLOW_NETWORKS does not allow it
     ├── NetworkError            name, connection, TLS, reset; `sent` is False if no connection was ever established
     │   └── FetchTimeoutError   the time was up
     └── AnswerTooLargeError     the body is longer than the caller's limit
@@ -35,6 +36,10 @@ class RefusedError(FetchError):
     """The request or its target breaks a rule of this client; the reason names the rule."""
 
     verb = "refused"
+
+
+class PrivateAddressError(RefusedError):
+    """The address is not public, and no setting allows it."""
 
 
 class NetworkError(FetchError):

@@ -15,6 +15,7 @@ from tidings.core.net.failures import (
     FetchError,
     FetchTimeoutError,
     NetworkError,
+    PrivateAddressError,
     RefusedError,
     explain_failure,
 )
@@ -78,7 +79,7 @@ class Journey:
 
     def _translate(self, failure: BaseException) -> FetchError:
         if isinstance(failure, ForbiddenAddressError):
-            return self.refuse(str(failure))
+            return PrivateAddressError(self.url, str(failure))
         if isinstance(failure, TimeoutError):
             reason = f"no complete answer in {self._timeout.total_seconds():g} s"
             return FetchTimeoutError(self.url, reason, sent=self.connected)

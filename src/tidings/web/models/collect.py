@@ -32,14 +32,16 @@ class RefreshBody(AnnounceBody):
 
 
 class KeywordBody(AnnounceBody):
-    """A keyword to watch. One that is watched already gets this number of pages, and is resumed if it was paused.
+    """A keyword to watch. One that is watched already is changed, and resumed if it was paused.
 
-    Without `refresh` it keeps the one that it has; `off` ends it. Without `comments` it keeps their number.
+    Without `pages` or `comments` it keeps their number. Without `refresh` it keeps the one that it has; `off` ends it.
     """
 
     platform: PlatformName
     keyword: Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_KEYWORD, examples=["coffee"])]
-    pages: Annotated[StrictInt, Field(ge=1, le=MOST_PAGES), AS_JSON] = 1
+    pages: Annotated[StrictInt, Field(ge=1, le=MOST_PAGES), AS_JSON] | None = Field(
+        default=None, description="How many pages of results a search reads; 1 for a new keyword."
+    )
     refresh: RefreshBody | Literal["off"] | None = None
     comments: Annotated[StrictInt, Field(ge=0, le=MOST_COMMENTS), AS_JSON] | None = Field(
         default=None, description="How many comments of each note to collect; 0 for none."

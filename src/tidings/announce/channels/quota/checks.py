@@ -20,11 +20,12 @@ async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> SiteFind
         advice = asked.advice if asked.verdict in (Verdict.FORBIDDEN, Verdict.THROTTLED) else TRY_AGAIN
         return SiteFinding("Bing", good=False, message=asked.reason, advice=advice)
     counted = f"{quota.limit:,} a day are configured, {quota.used:,} of them are used today"
+    if site.bing.auto:
+        message = f"Bing allows {asked.daily:,} today and {asked.monthly:,} this month; {quota.used:,} are used today"
+        return SiteFinding("Bing", good=True, message=message)
     if asked.daily > quota.limit:
         message = f"Bing allows {asked.daily:,} today and {asked.monthly:,} this month; {counted}"
-        return SiteFinding(
-            "Bing", good=True, message=message, advice="" if site.bing.auto else "bingDailyQuota can be raised."
-        )
+        return SiteFinding("Bing", good=True, message=message, advice="bingDailyQuota can be raised.")
     # Reports differ on whether Bing returns the total or the rest, so both are accepted.
     if asked.daily >= quota.remaining:
         return SiteFinding("Bing", good=True, message=f"Bing says {asked.daily:,} for today; {counted}")
@@ -42,7 +43,7 @@ async def check_google(site: Site, *, console: SearchConsole) -> list[SiteFindin
     for sitemap in site.sitemap_urls:
         said = await console.describe(site, sitemap)
         if isinstance(said, Outcome) and said.status == 404:
-            message = f"Google does not know {sitemap} of {name_property(site)}; the next run submits it"
+            message = f"Google does not know {sitemap} of {name_property(site)}; the next execution submits it"
             findings.append(SiteFinding("Google", good=True, message=message))
         elif isinstance(said, Outcome):
             findings.append(SiteFinding("Google", good=False, message=said.reason, advice=said.advice))

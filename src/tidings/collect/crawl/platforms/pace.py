@@ -42,6 +42,8 @@ class TurnTrace:
     taken: int = 0
     # Whether it waits for a turn now.
     is_waiting: bool = False
+    # Whether it was ended while it waited: its time limit is about to cancel it.
+    is_ended: bool = False
 
 
 # The trace of the request that the present task serves.
@@ -104,6 +106,7 @@ class LocalPace:
                 await self._wait_until(queue.next_at)
                 if self.turns is not None:
                     await self.turns.take(target, interval)
+                await _stop_if_ended()
                 queue.next_at = self.clock.monotonic() + interval.total_seconds()
         finally:
             queue.waiting -= 1
@@ -125,3 +128,10 @@ class LocalPace:
             return
         now = self.clock.monotonic()
         self._queues = {key: queue for key, queue in self._queues.items() if queue.waiting or queue.next_at > now}
+
+
+async def _stop_if_ended() -> None:
+    """Give way to the cancellation of a request that was ended after the event loop had scheduled its task."""
+    trace = current_turns.get()
+    if trace is not None and trace.is_ended:
+        await asyncio.sleep(0)
