@@ -137,7 +137,8 @@ ROOMS = (
 )
 CARRYING = re.compile(
     "SiteError|SettingError|UrlError|RefusedSitemapError|UnavailableError|add_trouble|Remark|DatabaseUrlError|"
-    "DataDirectoryError|KeyFileError|WeakKeyError|MalformedKeyError|DestinationError|DeliveryError|.*BackupError|InUseError"
+    "DataDirectoryError|KeyFileError|WeakKeyError|MalformedKeyError|DestinationError|DeliveryError|.*BackupError|InUseError|"
+    "refuse|RefusedError|RedirectError|ForbiddenAddressError|PrivateAddressError"
 )
 
 

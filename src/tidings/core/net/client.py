@@ -269,8 +269,9 @@ class GuardedClient:
         address = hop.url.address
         # aiohttp does not ask its resolver about literal addresses.
         if address is not None and not self._allows(hop.url, address):
-            rule = f"{address} is not a public address, and TIDINGS_ALLOW_NETWORKS does not allow it"
-            raise PrivateAddressError(journey.url, rule)
+            raise PrivateAddressError(
+                journey.url, f"{address} is not a public address, and TIDINGS_ALLOW_NETWORKS does not allow it"
+            )
         target = _build_target(hop.url, journey=journey)
         async with journey.wait():
             # Some servers close a kept connection silently. Each repeat uses up one kept connection, so the loop ends.
