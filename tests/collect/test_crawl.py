@@ -39,6 +39,8 @@ from tidings.sandbox.wire.faults import Fault, FaultKind
 ACCOUNTS = tuple(f"account-{number}" for number in range(5))
 LATENCY = timedelta(milliseconds=200)
 SHORT = timedelta(milliseconds=400)
+# Long enough that a request arrives on a busy machine.
+PATIENT = timedelta(seconds=2)
 HASTY = {"search_timeout": SHORT, "detail_timeout": SHORT, "batch_timeout": SHORT}
 # Long after every limit of these tests, and long before the sandbox has dripped an answer.
 SOON = 10.0
@@ -130,7 +132,7 @@ async def test_every_refusal_is_reported_once_with_its_code_and_the_cookie(
     """C13, C15: one request, no hidden retry although another cookie is free; the workflow decides."""
     await stage.add(*ACCOUNTS[:2])
     weibo.misbehave(fault)
-    answer = describe(await stage.make(request_timeout=SHORT).detail("weibo", POST))
+    answer = describe(await stage.make(request_timeout=PATIENT).detail("weibo", POST))
     assert (answer["success"], answer["data"]) == (False, None)
     assert answer["error"].keys() == {"code", "message", "retryable", "captcha", "blocked", "asked", "retry_after"}
     assert (answer["error"]["code"], answer["error"]["retryable"]) == (code, retryable)
@@ -158,7 +160,7 @@ async def test_three_asked_and_one_times_out(stage: CrawlStage, weibo: SandboxWe
     """C8, C14: two results and one error, in the order asked, PARTIAL_FAIL, retryable."""
     await stage.add(*ACCOUNTS[:2])
     weibo.misbehave(Fault(FaultKind.HANG, matching=name_post(2)))
-    batch = describe(await stage.make(request_timeout=SHORT).details("weibo", posts(3)))
+    batch = describe(await stage.make(request_timeout=PATIENT).details("weibo", posts(3)))
     assert [(item["id"], item["success"]) for item in batch["items"]] == [
         (name_post(1), True),
         (name_post(2), False),

@@ -277,5 +277,6 @@ async def purge_executions(database: Database, *, clock: Clock, older_than: time
             purge = delete(executions).where(executions.c.id.in_(old.limit(_PURGE_BLOCK)))
             count = (await connection.execute(purge)).rowcount
         deleted += count
-    _log.info("executions.purged", executions=deleted)
+    if deleted:
+        _log.info("executions.purged", executions=deleted)
     return deleted
