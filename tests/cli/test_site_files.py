@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.terminal import Terminal
+from tests.cli.terminal import Terminal, announce_words, make_sandbox
 
 pytestmark = pytest.mark.one_database
 
@@ -52,6 +52,14 @@ async def test_an_export_with_secrets_sets_up_another_machine(terminal: Terminal
     again = await terminal.run("sites", "export", "--with-secrets", **other)
     assert KEY in again.out
     assert json.loads(again.out) == json.loads(exported.out)
+
+
+async def test_a_site_that_was_announced_by_hand_gets_no_schedule_on_another_machine(terminal: Terminal) -> None:
+    """A2: it has none here either."""
+    async with make_sandbox(pages=5) as sandbox:
+        assert (await terminal.run(*announce_words(sandbox))).code == 0
+    [site] = json.loads((await terminal.run("sites", "export")).out)["sites"]
+    assert site["enabled"] is False
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -59,7 +59,10 @@ async def export_sites(
     installation = await session.open()
     await require_group(installation, group)
     found = [site for site in await installation.sites.list_all() if group is None or site.group == group]
-    documents = [export_site(site, with_secrets=with_secrets) for site in found]
+    unscheduled = await installation.sites.list_unscheduled()
+    # A site that was announced by hand must get no schedule on another machine.
+    stored = (replace(site, enabled=site.number not in unscheduled) for site in found)
+    documents = [export_site(site, with_secrets=with_secrets) for site in stored]
     text = json.dumps({"sites": documents}, indent=2, ensure_ascii=False) + "\n"
     if file == "-":
         typer.echo(text, nl=False)
