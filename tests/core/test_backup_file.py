@@ -5,12 +5,15 @@ import gzip
 import json
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
+from tests.processes import FORKED
 from tidings.core.backup.file import (
     BackupError,
     DamagedBackupError,
@@ -192,6 +195,48 @@ def test_what_a_killed_backup_left_is_removed_and_what_another_writes_is_not(pat
         writer.begin(HEADER)
         writer.finish(COUNTERS)
     assert set(path.parent.iterdir()) == {path, other}
+
+
+# Python announces these calls to its audit hooks before it makes them.
+STEPS = {"open", "fcntl.flock", "os.chmod", "os.listdir", "os.remove", "os.rename", "os.scandir"}
+
+
+def back_up_in_steps(path: Path, pipe: Connection) -> None:
+    """In another process: back up again and again, each time with a pause before a later call of the system."""
+    calls_left = 0
+
+    def pause(event: str, _: object) -> None:
+        nonlocal calls_left
+        calls_left -= event in STEPS
+        if event in STEPS and calls_left == 0:
+            pipe.send(event)
+            pipe.recv()
+
+    sys.addaudithook(pause)
+    step = 0
+    while calls_left <= 0:
+        step += 1
+        calls_left = step
+        write(path)
+    pipe.send("end")
+
+
+def test_two_backups_of_one_name_at_the_same_moment_both_succeed(path: Path) -> None:
+    """A41: whatever a backup is about to do, another process may make a whole one before it does."""
+    pipe, others = FORKED.Pipe()
+    process = FORKED.Process(target=back_up_in_steps, args=(path, others), daemon=True)
+    process.start()
+    others.close()
+    steps = list[str]()
+    # Raises EOFError if the other process has failed.
+    while (step := pipe.recv()) != "end":
+        write(path)
+        pipe.send("go on")
+        steps.append(step)
+    process.join()
+    assert {"open", "fcntl.flock", "os.rename"} <= set(steps)
+    assert read(path) == ROWS
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("make", [lambda path: path.write_bytes(b"my only key"), lambda path: path.mkdir()])

@@ -129,22 +129,38 @@ def create_backup(path: Path) -> Iterator[BackupWriter]:
     path = path.resolve()
     _check_replaceable(path)
     _remove_leftovers(path)
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    draft, descriptor = _create_draft(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             # The umask may have removed the owner's rights, too.
             os.fchmod(descriptor, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_EFFORT) as packed:
                 yield BackupWriter(packed)
             file.flush()
             os.fsync(descriptor)
-        draft.replace(path)
+            # While the lock is held: another backup removes a draft without one.
+            draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def _create_draft(path: Path) -> tuple[Path, int]:
+    """A new locked file beside the backup, which keeps it from other backups of this name."""
+    while True:
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Another backup may have removed it before it was locked.
+            if os.fstat(descriptor).st_nlink:
+                return draft, descriptor
+        except BaseException:
+            os.close(descriptor)
+            draft.unlink(missing_ok=True)
+            raise
+        os.close(descriptor)
 
 
 def _check_replaceable(path: Path) -> None:
