@@ -8,6 +8,7 @@ from tidings.cli.language import say
 from tidings.cli.options import QuietOption
 from tidings.cli.output import format_time, show
 from tidings.cli.session import GOOD_ORDER, Session, answering, command, fail, stop_on_signals
+from tidings.core.file_limit import raise_file_limit
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ async def worker(
         fail("there is no queue {name!r}; choose from {queues}", name=unknown.pop(), queues=", ".join(QUEUES))
     require_shared(settings)
     session.warn_of_mirror()
+    raise_file_limit()
     installation = await session.open(verbose=not quiet, migrate=False, check_secrets=True)
     async with open_crawler(installation) as crawler:
         with stop_on_signals(Stop(clock=installation.clock), within=GOOD_ORDER) as stop:

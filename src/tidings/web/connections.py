@@ -7,9 +7,7 @@ the one that has waited longest for its client is closed for a new one.
 
 import asyncio
 import errno
-import resource
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import timedelta
 from enum import Enum, auto
 from typing import Any, Final
@@ -34,9 +32,6 @@ MOST_SMALL_CHUNKS: Final = 4_096
 # whole request does.
 SMALL_CHUNKS_A_TURN: Final = 128
 
-_WANTED_FILES: Final = 65_536
-# macOS refuses more, even below its hard limit.
-_OPEN_MAX: Final = 10_240
 _MOST_CONNECTIONS: Final = 4_096
 _NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _QUIET_SECONDS: Final = 60.0
@@ -207,18 +202,6 @@ class LimitedProtocol(H11Protocol):
 def make_protocol(limit: ConnectionLimit) -> type[LimitedProtocol]:
     """Make a subclass with this limit, because Uvicorn takes a class."""
     return type("ServerProtocol", (LimitedProtocol,), {"limit": limit})
-
-
-def raise_file_limit() -> int:
-    """Raise the number of files that this process may open, and return it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (_WANTED_FILES, _OPEN_MAX):
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            with suppress(ValueError, OSError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-                return most
-    return _WANTED_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def choose_most_connections(files: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import uvicorn
 from fastapi import FastAPI
 
+from tidings.core.file_limit import raise_file_limit
 from tidings.core.stop import Stop
 from tidings.web.connections import (
     BACKLOG,
@@ -17,7 +18,6 @@ from tidings.web.connections import (
     ConnectionLimit,
     choose_most_connections,
     make_protocol,
-    raise_file_limit,
 )
 
 # The whole shutdown has ten seconds; this is its first part.
