@@ -37,6 +37,8 @@ class Work:
         self.cancelled: list[str] = []
         self.let_go = asyncio.Event()
         self.deaf = False
+        # Whether a cancelled call waits for something that does not come.
+        self.lingers = False
 
     async def __call__(self, call: Call) -> None:
         name = call.arguments["name"]
@@ -52,6 +54,8 @@ class Work:
                 task.cancel()
         except asyncio.CancelledError:
             self.cancelled.append(name)
+            if self.lingers:
+                await self.let_go.wait()
             raise
         self.ended.append(name)
 
@@ -229,6 +233,15 @@ async def test_the_end_of_a_worker_stops_every_call_and_cancels_the_deaf(bench: 
         await bench.submit("c")
         await bench.work.wait_for("c")
     assert bench.work.cancelled == ["c"]
+
+
+async def test_a_cancelled_call_that_does_not_come_to_its_end_does_not_delay_the_end_of_a_worker(bench: Bench) -> None:
+    """A20: a thousand executions cannot record in two seconds that they were cancelled."""
+    bench.work.deaf = bench.work.lingers = True
+    async with bench.running(drain=timedelta(milliseconds=50)):
+        await bench.submit("a", "b")
+        await bench.work.wait_for("a", "b")
+    assert sorted(bench.work.cancelled) == ["a", "b"]
 
 
 async def test_a_worker_is_listed_with_what_it_does(bench: Bench) -> None:

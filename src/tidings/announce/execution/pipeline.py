@@ -127,7 +127,9 @@ class AnnounceExecution:
         except BaseException as error:
             failed, interrupted = ExecutionStatus.FAILED, ExecutionStatus.INTERRUPTED
             self._emit(Remark(error=f"it ended early: {type(error).__name__}"))
-            _log.exception("execution.broken", site=self._site.id, execution=self.execution.public_id)
+            # Where a cancel met it says nothing, and a thousand tracebacks would delay the end of the process.
+            trace = isinstance(error, Exception)
+            _log.error("execution.broken", site=self._site.id, execution=self.execution.public_id, exc_info=trace)
             await self._finish(failed if isinstance(error, Exception) else interrupted)
             raise
         return self.report

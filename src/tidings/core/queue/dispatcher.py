@@ -4,11 +4,12 @@ A job names work; it describes nothing and holds no secret. The next tick submit
 finds nothing to do. Locks and history belong to `executions`. Only the dispatcher can interpret a holder's name.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,6 +17,9 @@ from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
 from tidings.core.process_lock import ProcessLock
 from tidings.core.stop import Stop
+
+# How long a cancelled call may take to record that.
+_LAST_WORDS: Final = timedelta(milliseconds=500)
 
 _log = get_logger(__name__)
 
@@ -145,3 +149,16 @@ async def run_call(task: Task, call: Call, *, name: str, process_lock: ProcessLo
             await task(call)
         except Exception:  # noqa: BLE001 - a task may raise anything
             _log.exception("job.broken", task=name, **call.arguments)
+
+
+async def cancel_calls(calls: Collection[asyncio.Task[None]]) -> None:
+    """Cancel calls, and wait until they have ended.
+
+    A thousand of them, or a busy disk, may take too long to record that. They are cancelled again, and the next start
+    records the rest, as after a crash.
+    """
+    for patience in (_LAST_WORDS.total_seconds(), None):
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls, timeout=patience)

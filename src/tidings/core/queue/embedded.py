@@ -18,7 +18,7 @@ from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.execution_table import STOPPED_BY_PERSON, executions, is_running
 from tidings.core.process_lock import ProcessLock
-from tidings.core.queue.dispatcher import Call, Job, QueueState, Task, WorkerState, find_queue, run_call
+from tidings.core.queue.dispatcher import Call, Job, QueueState, Task, WorkerState, cancel_calls, find_queue, run_call
 from tidings.core.queue.workers import WorkerRecords
 from tidings.core.stop import Stop
 
@@ -162,9 +162,7 @@ class EmbeddedDispatcher:
         tasks = [each.task for each in running]
         if tasks:
             await asyncio.wait(tasks, timeout=drain.total_seconds())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_calls(tasks)
 
     def _list_running(self) -> list[Job]:
         return [each.job for each in self._running.values()]

@@ -29,7 +29,7 @@ from tidings.core.db.terse_connection import open_listener
 from tidings.core.execution_table import STOPPED_BY_PERSON
 from tidings.core.logs.logger import get_logger
 from tidings.core.process_lock import ProcessLock
-from tidings.core.queue.dispatcher import Call, Task, run_call
+from tidings.core.queue.dispatcher import Call, Task, cancel_calls, run_call
 from tidings.core.queue.postgresql import BEAT_EVERY, FORGET_AFTER
 from tidings.core.stop import Stop
 
@@ -222,8 +222,7 @@ async def _watch(work: asyncio.Task[None], stop: Stop, *, is_ending: Callable[[]
             await asyncio.wait({work})
         except asyncio.CancelledError:
             if is_ending() or stop.requested or task is None:
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
+                await cancel_calls([work])
                 raise
             task.uncancel()
             stop.request(STOPPED_BY_PERSON)
