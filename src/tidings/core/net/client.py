@@ -65,6 +65,9 @@ DEFAULT_LIMIT: Final = 1024 * 1024
 # Shorter than the five seconds after which common servers close an idle connection, so that few requests meet a closing
 # one.
 _KEEP_ALIVE: Final = timedelta(seconds=4)
+# A request that waits for its name counts as a connection. With aiohttp's own limit of 100, a hundred names that hang
+# would stop all others. A process runs a thousand executions at most.
+_MOST_CONNECTIONS: Final = 1_024
 # Bytes. With aiohttp's own 64 KiB, it stops and resumes reading at almost every look at the socket of a large file.
 _READ_BUFFER: Final = 262_144
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -152,6 +155,7 @@ class GuardedClient:
             resolver=GuardedResolver(
                 self.resolver or NameResolver(), allow_networks=self.allow_networks, allow_hosts=self.allow_hosts
             ),
+            limit=_MOST_CONNECTIONS,
             limit_per_host=self.connections_per_host,
             keepalive_timeout=_KEEP_ALIVE.total_seconds(),
         )
