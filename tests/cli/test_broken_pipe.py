@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.terminal import SCRIPT, Terminal, announce_words, make_sandbox
+from tests.cli.terminal import LONGEST_RUN, SCRIPT, Terminal, announce_words, make_sandbox
 
 
 async def run_unread(terminal: Terminal, *words: str) -> str:
@@ -93,3 +93,43 @@ async def test_a_file_is_written_though_its_command_cannot_say_so(terminal: Term
     assert (code, said.partition(";")[0]) == (1, "tidings: Bad file descriptor")
     assert "was written" not in said
     assert (terminal.folder / "file.csv").exists()
+
+
+# Its clean-up never ends, as with a database that hangs.
+HANGING = """
+import asyncio
+from datetime import timedelta
+from tidings.cli.session import stop_on_signals
+from tidings.core.clock import SystemClock
+from tidings.core.stop import Stop
+
+async def hang():
+    with stop_on_signals(Stop(clock=SystemClock()), within=timedelta(0)):
+        print("works", flush=True)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.Event().wait()
+
+asyncio.run(hang())
+"""
+
+
+async def test_a_process_that_hangs_ends_though_nobody_reads_its_last_words() -> None:
+    """A39: Ctrl-C ends `tee` of `tidings serve 2>&1 | tee log` too, and earlier."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", HANGING, stdout=PIPE, stderr=writing)
+    finally:
+        os.close(writing)
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"works\n"
+        process.terminate()
+        async with asyncio.timeout(LONGEST_RUN):
+            assert await process.wait() == 1
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

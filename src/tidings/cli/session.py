@@ -317,8 +317,11 @@ def _end_process() -> NoReturn:
     """End this process as it is. What it did is in the database, as after a power cut."""
     from tidings.core.logs.logger import get_logger
 
-    get_logger(__name__).error("process.cut_off")
-    reason = say("stopped, because something did not end in time; the database may hang")
-    kept = say("everything saved before is kept, and the next execution continues from there")
-    typer.echo(f"tidings: {reason}{say('; ')}{kept}", err=True)
-    os._exit(Exit.FAILED)
+    try:
+        get_logger(__name__).error("process.cut_off")
+        reason = say("stopped, because something did not end in time; the database may hang")
+        kept = say("everything saved before is kept, and the next execution continues from there")
+        typer.echo(f"tidings: {reason}{say('; ')}{kept}", err=True)
+    finally:
+        # Also if the reader of standard error has gone: Ctrl-C ends `| tee` first.
+        os._exit(Exit.FAILED)
