@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.processes import FORKED
 from tidings.core.db.database import Database, DatabaseUrlError, open_database
+from tidings.core.db.sqlite_file import is_damaged
 from tidings.settings.settings import Settings
 from tidings.storage import find_database_url, prepare_data_dir
 
@@ -250,6 +252,26 @@ def open_umask() -> Iterator[None]:
 
 def list_modes(folder: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+
+def test_a_file_whose_index_lacks_a_row_counts_as_damaged(tmp_path: Path) -> None:
+    """C35: SQLite says which part of a file is damaged, with codes of their own."""
+    file, entry = tmp_path / "small.db", "sqlite_master WHERE name = 'by_host'"
+
+    def execute(*statements: str) -> list[Any]:
+        # Each connection reads the list of tables and indexes anew.
+        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+            return [connection.execute(statement).fetchall() for statement in statements][-1]
+
+    execute("CREATE TABLE pace (host)", "CREATE INDEX by_host ON pace (host)", "INSERT INTO pace VALUES ('a')")
+    [index] = execute(f"SELECT * FROM {entry}")
+    execute("PRAGMA writable_schema = ON", f"DELETE FROM {entry}")
+    execute("UPDATE pace SET host = 'b'")
+    execute("PRAGMA writable_schema = ON", f"INSERT INTO sqlite_master VALUES {index!r}")
+    with pytest.raises(sqlite3.DatabaseError) as raised:
+        execute("DELETE FROM pace WHERE rowid = 1")
+    assert raised.value.sqlite_errorname == "SQLITE_CORRUPT_INDEX"
+    assert is_damaged(raised.value)
 
 
 @pytest.mark.usefixtures("open_umask")

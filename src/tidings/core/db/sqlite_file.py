@@ -25,7 +25,8 @@ class SqliteFile:
 def is_damaged(error: BaseException) -> bool:
     """Whether an error, of SQLAlchemy or of the driver, says that SQLite's file is damaged."""
     code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
-    return code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+    # The lowest byte; the others say what of the file, such as an index.
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
