@@ -19,11 +19,14 @@ from tests.fakes import FakeClock
 from tests.processes import list_readers
 from tests.stage import LOOPBACK
 from tidings.collect.crawl.crawler import WantedNote
+from tidings.collect.crawl.platforms.open_web.robots import Robots
 from tidings.collect.crawl.platforms.open_web.web import Web, name_page
 from tidings.collect.crawl.platforms.pace import LocalPace
 from tidings.collect.crawl.platforms.protocol import NoteReference, PlatformTools
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind
+from tidings.core.isolation.pool import ChildPool
+from tidings.core.net.addresses import parse_url
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
@@ -591,6 +594,18 @@ async def test_a_feed_that_means_harm_brings_nothing_of_it(
     assert {hit.url for hit in page.hits} <= {f"{site.origin}/a"}
     assert not any("root:" in hit.title or "aaaa" in hit.title for hit in page.hits)
     assert paths(site) == ["/robots.txt", "/evil.rss"]
+
+
+def test_a_site_that_asks_us_again_to_wait_is_not_the_first_to_be_forgotten(
+    client: GuardedClient, clock: FakeClock
+) -> None:
+    """C17: a process that runs for months meets more sites that once asked than it remembers."""
+    robots = Robots(make_tools(client, clock=clock), ChildPool(1))
+    often, *others = (parse_url(f"https://s{number}.example/") for number in range(10_001))
+    for url in (often, *others[:-1], often, others[-1]):
+        robots.close(url, timedelta(hours=1))
+    assert robots.find_wait(often) == timedelta(hours=1)
+    assert robots.find_wait(others[0]) == timedelta(0)
 
 
 @pytest.mark.thorough

@@ -72,7 +72,8 @@ class Robots:
         return timedelta(seconds=delay)
 
     def close(self, url: Url, wait: timedelta) -> None:
-        """The site asks us to wait."""
+        """The site asks us to wait. If there are too many, the one that asked the longest ago is forgotten."""
+        self._closed.pop(url.origin, None)
         self._closed[url.origin] = self._tools.clock.now() + wait
         if len(self._closed) > _MOST_CLOSED:
             del self._closed[next(iter(self._closed))]
