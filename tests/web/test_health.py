@@ -1,6 +1,7 @@
 """Health: open, short, and true."""
 
 import asyncio
+import gc
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -36,6 +37,27 @@ async def cling() -> bool:
     with suppress(asyncio.CancelledError):
         await asyncio.Event().wait()
     return await hang()
+
+
+async def fail_late() -> bool:
+    """A statement whose connection breaks after it was cancelled."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+    raise OSError("the server closed the connection")
+
+
+async def test_a_check_that_fails_after_its_answer_leaves_no_traceback(make_stage: StageMaker) -> None:
+    """A39: at the end of an outage there would be one for each request of the hours before."""
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    app = FastAPI()
+    app.include_router(make_health_router({"database": fail_late}, patience=timedelta(milliseconds=10)))
+    built = make_stage()
+    answer = await Stage(app=app, stop=built.stop, tokens=built.tokens).ask("GET", "/health/ready", token=None)
+    assert answer.status == 503
+    await asyncio.sleep(0)
+    gc.collect()
+    assert complaints == []
 
 
 async def test_live_is_always_alive(make_stage: StageMaker) -> None:

@@ -78,4 +78,6 @@ async def _run(name: str, check: Check, patience: timedelta) -> bool:
         _log.warning("health.check_failed", check=name, reason=type(error).__name__)
         return False
     finally:
+        # A cancelled statement may still fail, minutes later. Nobody waits for that.
+        running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         running.cancel()
