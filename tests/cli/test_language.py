@@ -1,12 +1,16 @@
 """Command output in Chinese: the catalogue has every text that the commands say, and the commands use it."""
 
 import ast
+import asyncio
 import re
 import tomllib
 from collections.abc import Collection, Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from aiohttp.abc import AbstractResolver
 
 import tidings.cli
 from tests.cli.terminal import Terminal, announce_words, make_sandbox
@@ -28,6 +32,7 @@ from tidings.collect.feishu.errors import (
 from tidings.collect.tables import CandidateStatus
 from tidings.core.alerts.translation import Translator
 from tidings.core.execution_table import ExecutionStatus
+from tidings.core.net.client import FetchError, GuardedClient
 from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, SandboxWeibo
@@ -178,6 +183,34 @@ def test_errors_and_findings_of_other_rooms_have_chinese_words() -> None:
     assert translator.translate(refused).endswith("无法建立连接：连接被拒绝")
     quota = "it must be a whole number from 1 to 500, or auto"
     assert translator.translate(quota) == "须为 1 到 500 的整数，或 auto"
+
+
+class HangingResolver(AbstractResolver):
+    async def resolve(self, *_: object, **__: object) -> NoReturn:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+async def test_an_answer_that_does_not_come_in_time_is_said_in_chinese() -> None:
+    """Interfaces: TIDINGS_LANGUAGE=zh. The commonest fault of a sitemap or a platform."""
+    async with GuardedClient(user_agent="t", resolver=HangingResolver()) as client:
+        with pytest.raises(FetchError) as raised:
+            await client.request("GET", "http://a.example/s.xml", timeout=timedelta(milliseconds=10))
+    translated = Translator(list_catalogues()).translate(str(raised.value))
+    assert translated == "http://a.example/s.xml 失败：0.01 秒内没有完整的应答"
+
+
+def test_each_of_several_reasons_is_translated_on_its_own() -> None:
+    """Interfaces: TIDINGS_LANGUAGE=zh. Of two files, one became the other's status; a mix of languages came out."""
+    files = "https://a.example/1.xml", "https://a.example/2.xml"
+    missing = [f"{file} failed: the server answered 404 instead of a sitemap" for file in files]
+    said = "；".join(f"{file} 读取失败：服务器返回 404，而不是站点地图" for file in files)
+    translate = Translator(list_catalogues()).translate
+    assert translate("; ".join(missing)) == said
+    assert translate("; ".join([*missing, "and 17 more"])) == f"{said}；另有 17 条"
 
 
 def test_every_error_of_a_platform_has_chinese_words() -> None:

@@ -33,13 +33,16 @@ class Translator:
     def _translate(self, text: str, *, depth: int) -> str:
         if not text or depth == 0:
             return text
-        if (found := self._find(text, self._patterns, depth=depth)) is not None:
-            return found
         parts = text.split(_BETWEEN)
         if len(parts) > 1:
+            if (found := self._find(text, self._joined, depth=depth)) is not None:
+                return found
+            # Before a text of one reason, whose places could swallow parts of several.
             known = [self._find(part, self._patterns, depth=depth) for part in parts]
             if all(part is not None for part in known):
                 return "；".join(part for part in known if part is not None)
+        if (found := self._find(text, self._patterns, depth=depth)) is not None:
+            return found
         if (labelled := self._find(text, self._label, depth=depth)) is not None:
             return labelled
         every = [*self._patterns, *self._label]
@@ -60,6 +63,12 @@ class Translator:
         # The longest first: a text without places before one that could swallow it.
         ordered = sorted(self._texts.items(), key=lambda pair: ("{0}" in pair[0], -len(pair[0])))
         return [(_compile(english), chinese) for english, chinese in ordered if english != _LABEL]
+
+    @cached_property
+    def _joined(self) -> _Patterns:
+        """Those whose own text has what else stands between reasons."""
+        between = re.escape(_BETWEEN)
+        return [(pattern, chinese) for pattern, chinese in self._patterns if between in pattern.pattern]
 
     @cached_property
     def _label(self) -> _Patterns:
