@@ -180,11 +180,13 @@ async def test_a_page_is_found_by_every_spelling_of_its_address(terminal: Termin
 async def test_tables_go_down_and_up_again(terminal: Terminal) -> None:
     """A41: a rollback is a command, it asks first, and the way back works."""
     upgraded = await terminal.run("database", "upgrade")
+    unknown = await terminal.run("database", "downgrade", "9999")
     asked = await terminal.run("database", "downgrade", "base")
     downgraded = await terminal.run("database", "downgrade", "base", "--yes")
     again = await terminal.run("database", "upgrade")
     used = await terminal.run("sites", "list", "--json")
     assert upgraded.out.startswith("The tables are at revision 0")
+    assert (unknown.code, unknown.complaint) == (2, "tidings: there is no revision 9999; nothing was changed")
     assert (asked.code, "Go on?" in asked.out) == (1, True)
     assert (downgraded.code, downgraded.out) == (0, "The tables are at revision base.\n")
     assert (again.code, again.out) == (0, upgraded.out)

@@ -193,6 +193,18 @@ async def test_a_running_execution_is_stopped_by_its_button(api: ApiStage, brows
 
 
 @pytest.mark.thorough
+async def test_a_site_that_nothing_schedules_shows_no_schedule(api: ApiStage, browser: Browser) -> None:
+    """A1: a cron time beside no next run would be a riddle."""
+    shown = []
+    for enabled in (True, False):
+        site = (await api.add_site(id=f"site-{enabled}", enabled=enabled))["id"]
+        page = (await browser.get(f"/sites/{site}")).text
+        [fact] = re.findall(r"<dt>Schedule</dt>\s*<dd[^>]*>(.*?)</dd>", page, re.DOTALL)
+        shown.append(fact.strip())
+    assert "UTC" in shown[0]
+    assert shown[1] == "Off"
+
+
 async def test_removing_a_site_asks_for_its_name(api: ApiStage, browser: Browser) -> None:
     site, _ = await run_once(api)
     await browser.post(f"{site}/remove", name="another.example")

@@ -26,6 +26,10 @@ async def downgrade(
     yes: YesOption = False,
 ) -> None:
     """Take the tables back to an earlier revision. Deletes the data of newer tables."""
+    from tidings.core.db.revisions import list_revisions
+
+    if revision not in ("base", *list_revisions()):
+        fail("there is no revision {revision}; nothing was changed", revision=revision)
     if not yes:
         typer.confirm(say("This deletes the data of newer tables. Go on?"), abort=True)
     await _migrate(session, revision)

@@ -107,16 +107,16 @@ async def downgrade_database(database: Database, *, revision: str) -> None:
 
 def newest_revision() -> str:
     """The newest migration's id."""
-    return _list_revisions()[-1]
+    return list_revisions()[-1]
 
 
 def oldest_revision() -> str:
     """The id of the oldest tables that this release can migrate."""
-    return _list_revisions()[0]
+    return list_revisions()[0]
 
 
 @functools.cache
-def _list_revisions() -> list[str]:
+def list_revisions() -> list[str]:
     """The ids of the migrations, oldest first: the numbers their file names begin with."""
     return sorted(path.name.partition("_")[0] for path in (MIGRATIONS / "versions").glob("[0-9]*.py"))
 

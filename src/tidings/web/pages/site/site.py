@@ -102,6 +102,8 @@ def _describe_facts(
 ) -> list[tuple[str, Any, str]]:
     """Name, value, and form: beside the name, below it (`long`), or hidden (`secret`)."""
     texts = formats.texts
+    # A site that was announced by hand, or is disabled, has a schedule that does not run.
+    schedule = texts("word.off") if summary.next_at is None else describe_schedule(site.schedule, formats)
     keys: list[tuple[str, Any, str]] = [
         (texts(f"site.fact.{name}_key"), "", "secret") if enabled else (texts(f"channel.{name}"), texts("word.off"), "")
         for name, enabled in (
@@ -112,7 +114,7 @@ def _describe_facts(
     ]
     return [
         *((texts("site.fact.sitemap"), url, "long") for url in site.sitemap_urls),
-        (texts("site.fact.schedule"), describe_schedule(site.schedule, formats), ""),
+        (texts("site.fact.schedule"), schedule, ""),
         (texts("site.fact.next"), _describe_next(summary, spread, formats), ""),
         (texts("site.fact.key"), "", "secret"),
         (texts("site.fact.engines"), ", ".join(engine.host for engine in site.engines), "long"),
