@@ -74,7 +74,7 @@ MUTANTS ?=
 test-mutants: $(VENV)/.mutants ## change the code that must not fail, one expression at a time: tests must notice (an hour)
 	nice -n 15 $(BIN)/python -m scripts.mutants $(MUTANTS)
 
-bench: $(VENV)/.bench ## measure speed and memory (an hour)
+bench: $(VENV)/.bench $(VENV)/.test ## measure speed and memory (an hour)
 	$(BIN)/python -m benchmarks.sitemap
 	$(BIN)/python -m benchmarks.sitemap --only readers --variant entities
 	$(BIN)/python -m benchmarks.sitemap --only readers --variant images
