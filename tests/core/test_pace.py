@@ -89,16 +89,17 @@ async def test_the_interval_holds_when_the_database_lets_a_worker_wait(database_
 
 async def test_a_request_whose_bytes_are_held_up_waits_for_another_slot(database_url: str) -> None:
     """A17: a connection that takes long, or a busy machine, delays it; the request of another worker gets no closer."""
-    timestamps: list[float] = []
-    async with open_workers(database_url, 2) as workers, asyncio.timeout(SOON):
+    # The tolerance is a share of the interval, and what a busy machine adds here before a time is noted is not.
+    timestamps, interval = list[float](), timedelta(milliseconds=150)
+    async with open_workers(database_url, 2, interval=interval) as workers, asyncio.timeout(SOON):
         async with workers[0].turn(HOST, stop=make_stop()) as turn:
-            ahead = asyncio.create_task(take_turns(workers[1], timestamps, turns=6))
-            await asyncio.sleep(3 * INTERVAL.total_seconds())
+            ahead = asyncio.create_task(take_turns(workers[1], timestamps, turns=4))
+            await asyncio.sleep(3 * interval.total_seconds())
             await turn.confirm()
             timestamps.append(time.monotonic())
         await ahead
-    assert len(timestamps) == 7
-    assert find_shortest_gap(timestamps) >= INTERVAL.total_seconds()
+    assert len(timestamps) == 5
+    assert find_shortest_gap(timestamps) >= interval.total_seconds()
 
 
 async def test_turns_are_not_much_further_apart_than_asked(database_url: str) -> None:
